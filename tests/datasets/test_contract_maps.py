@@ -20,7 +20,7 @@ from mmlape.errors import DataError
 from mmlape.lab.datasets import images
 from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.formats import SPLITS
-from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
+from mmlape.lab.datasets.images import EITHER, ImageLoader, open_image
 
 # ---------------------------------------------------------------- label maps, and their perfect model
 
@@ -202,12 +202,11 @@ def turn_back(array: np.ndarray, tag: int) -> np.ndarray:
     return np.ascontiguousarray(TURN[{6: 8, 8: 6}.get(tag, tag)](array))
 
 
-def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False, tag_maps: bool = False):
+def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False):
     """Give all images a tag; ``stored``: their label maps are of the pixels as they are stored."""
     exif = Image.Exif()
     exif[0x112] = tag
     options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
-    of_maps = dict(exif=exif) if tag_maps else {}
 
     def change(root, split):
         for path in files(root, 'images', split):
@@ -218,7 +217,7 @@ def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = Fal
             if not stored:
                 pixels = turn_back(pixels, tag)
             path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
-            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG', **of_maps))
+            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG'))
 
     return change
 
@@ -341,10 +340,6 @@ CASES_OF_MAPS = (
     *(warned(f'tag {tag}, both fit', tagged(tag), 'orientation', str(tag), 'near 0', 'exiftool', score=100.0)
       for tag in (2, 4)),
     warned('a square image', tagged(6, square=True), 'orientation', '6', 'near 0', score=100.0),
-    *(warned(f'tag {tag}, of the map, too', tagged(tag, stored=True, tag_maps=True), 'orientation', 'stored pixels',
-             score=100.0) for tag in (3, 6)),
-    warned('square images, tags of the maps, too', tagged(6, stored=True, square=True, tag_maps=True), 'orientation',
-           'stored pixels', score=100.0),
     right('32 bits', ids(lambda a: a.astype(np.int32), form='TIFF')),
     right('255', ids(lambda a: np.where(a == 0, np.uint8(255), a))),
     wrong('above 255', ids(wide, last=True), 'labels', '3.png', 'id 25', 'ids 1 to 3', in_images=True),
@@ -572,7 +567,7 @@ def test_an_image_that_opencv_does_not_turn(tmp_path):
     exif[0x112] = 3
     image, _ = scene(0)
     (tmp_path / 'a.avif').write_bytes(saved(image, 'AVIF', exif=exif))
-    annotated = lambda: Annotated(image.size)  # noqa: E731
+    annotated = lambda: image.size  # noqa: E731
     stored, turned = (
         ImageLoader(imdecode_backend=backend).load(str(tmp_path / 'a.avif'), annotated)
         for backend in ('cv2', 'pillow')

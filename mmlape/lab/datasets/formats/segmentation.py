@@ -11,8 +11,8 @@ from mmengine.logging import print_log
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, is_image, other_form, read_listed, read_names, require_unique
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
-from mmlape.lab.datasets.images import Annotated, step_of
-from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
+from mmlape.lab.datasets.images import Size, step_of
+from mmlape.lab.datasets.label_maps import LabelIds, read_label_map, require_image_size, size_of_map
 
 
 class SegmentationSource(DataSource):
@@ -240,9 +240,9 @@ class SegmentationSource(DataSource):
         step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
         return dict(backend=step.get('imdecode_backend', 'pillow'), backend_args=step.get('backend_args'))
 
-    def annotated(self, entry: ImageEntry) -> Annotated | None:
-        """Return the size of a label map, and its own tag."""
-        return annotated_by_map(entry.annotation, **self._map_options())
+    def annotated(self, entry: ImageEntry) -> Size | None:
+        """Return the size of a label map."""
+        return size_of_map(entry.annotation, **self._map_options())
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Check the size and the ids of a label map, and count its pixels."""
