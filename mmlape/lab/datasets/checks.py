@@ -6,7 +6,6 @@ shows while training, in the transforms that `mmlape.lab.datasets.transforms.gua
 full one covers every image and annotation, and collects all issues for tables and JSON.
 """
 
-import hashlib
 import logging
 import os
 import time
@@ -26,6 +25,7 @@ from rich.table import Table
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import write_json
+from mmlape.lab.datasets.content import digest_of
 from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import SPLITS, distinct, iter_sources
 from mmlape.lab.datasets.formats.base import (
@@ -153,28 +153,18 @@ def _chooses(cfg: Config, name: str, head: dict) -> bool:
     return 'loss_cls' not in head and not any(part.get('use_sigmoid') for part in parts)
 
 
-def file_digest(path: str) -> bytes | None:
-    """Hash a file; None if it cannot be read."""
-    try:
-        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).digest()
-    except OSError:
-        return None
-
-
-def find_duplicates(
-    images: Iterable[tuple[str, str, bytes | None]], complete: bool
-) -> Iterator[tuple[str, DataIssue]]:
+def find_duplicates(images: Iterable[tuple[str, str, bytes]], complete: bool) -> Iterator[tuple[str, DataIssue]]:
     """Yield (split, issue) for images shared with the training data, and for duplicates within a split.
 
     Args:
-        images: Split, path and hash of the file of each.
+        images: Split, path and hash of the file of each, see `digest_of`.
         complete: Whether these are all; then a split that is completely trained on is an error.
     """
     first: dict[tuple[str, bytes], str] = {}
     copies = []
     counts: Counter[str] = Counter()
     for split, path, digest in images:
-        if digest is not None:
+        if digest:
             counts[split] += 1
             original = first.setdefault((split, digest), path)
             if original != path:
@@ -244,16 +234,16 @@ def full_check(
 
 def _check_images(
     source: DataSource, entries: Sequence[ImageEntry], smallest: int, workers: int
-) -> Iterator[tuple[ImageEntry, ImageFacts, bytes | None]]:
+) -> Iterator[tuple[ImageEntry, ImageFacts, bytes]]:
     """Yield each entry with its facts and the hash of its file, in order, decoded by threads."""
 
-    def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes | None]:
+    def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes]:
         try:
             facts = source.check_image(entry, smallest)
         except Exception as error:  # whatever a decoder raises is an issue of this image alone
             message = f'{entry.path} cannot be checked: {error!r}.'
             facts = ImageFacts([DataIssue(ERROR, 'unreadable image', message)])
-        return entry, facts, file_digest(entry.path)
+        return entry, facts, digest_of(entry.path)
 
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(entries), CHUNK * workers):

@@ -165,7 +165,6 @@ class DataSource:
     pack_transform = ''  # packs a sample of this format
     is_part = False  # whether its split has other datasets, too
     absent_class = ''  # the fix for a class that one split does not have
-    classes_optional = False  # whether data of this format may lack a list of its classes
     # whether the dataset class skips annotations of classes that the config does not name
     selects_classes = False
 
@@ -210,10 +209,9 @@ class DataSource:
         return None
 
     def check_unlisted_classes(self) -> None:
-        """Check that data which lists no classes may be taken to have the config's.
-
-        A format may refuse or warn.
-        """
+        """Raise DataError unless data that lists no classes may be taken to have the config's."""
+        if not self.classes:
+            raise DataError(f'No classes found for {self.root}. {self.hint()}')
 
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names and colours into ``cfg``."""

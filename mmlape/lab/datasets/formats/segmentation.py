@@ -28,7 +28,6 @@ class SegmentationSource(DataSource):
     )
     mini_folder = 'ade'
     pack_transform = 'PackSegInputs'
-    classes_optional = True
     counted = 0  # images
 
     @property
