@@ -7,11 +7,7 @@ later overwrite safe.
 
 import json
 import math
-import os
-import platform
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -120,7 +116,8 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
     each format and split: format, split, path, images, objects.
 
     Raises:
-        DataError: The target has other content, or cannot be written.
+        DataError: The target has other content.
+        OSError: It cannot be written.
     """
     options = options or MiniOptions()
     root = Path(root)
@@ -128,13 +125,20 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
     target = root.resolve()  # a link stays
     if Path.cwd().is_relative_to(target):
         raise DataError(f'{root} holds the current directory, and is replaced: call it from elsewhere')
-    with naming(root), _staging_directory(target) as partial:
-        rows = options.write(partial)
-        marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
-        files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
-        marker.update(credits=options.credits, files=[MARKER, *files])
-        (partial / MARKER).write_text(json.dumps(marker, indent=1))
-        _publish(partial, target, overwrite)
+    with naming(root):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f'.{target.name}.partial-', dir=target.parent) as folder:
+            partial = Path(folder, 'complete')
+            partial.mkdir()
+            rows = options.write(partial)
+            marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
+            files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
+            marker.update(credits=options.credits, files=[MARKER, *files])
+            (partial / MARKER).write_text(json.dumps(marker, indent=1))
+            if target.is_dir():
+                _require_target(root, overwrite)
+                target.rename(Path(folder, 'earlier'))
+            partial.rename(target)
     return [{**row, 'path': str(root / row['path'])} for row in rows]
 
 
@@ -266,50 +270,3 @@ def _require_target(root: Path, overwrite: bool) -> None:
             raise DataError(
                 f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it elsewhere.'
             )
-
-
-@contextmanager
-def _staging_directory(root: Path) -> Iterator[Path]:
-    """Yield a new directory beside the target.
-
-    Remove it afterwards, and first those of killed processes.
-    """
-    prefix = f'.{root.name}.partial-{platform.node()}-'
-    parent = root.parent
-    partial = parent / f'{prefix}{os.getpid()}'
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        for leftover in parent.glob(f'{prefix}*'):
-            if not _is_running(leftover.name.removeprefix(prefix)):
-                shutil.rmtree(leftover, ignore_errors=True)
-        partial.mkdir()
-    except OSError as error:
-        raise DataError(f'Cannot write to {parent}: {error.strerror}. Choose another directory.') from error
-    try:
-        yield partial
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _is_running(pid: str) -> bool:
-    try:
-        with suppress(PermissionError):  # of another user's process
-            os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    return True
-
-
-def _publish(partial: Path, root: Path, overwrite: bool) -> None:
-    """Move the complete directory to its place, and then remove an earlier one."""
-    if not root.is_dir():
-        partial.rename(root)
-        return
-    _require_target(root, overwrite)
-    earlier = partial.with_name(f'{partial.name}-earlier')
-    try:
-        root.rename(earlier)
-    except OSError as error:  # a volume that is mounted there
-        raise DataError(f'{root} cannot be replaced: {error.strerror}. Name a new folder in it.') from error
-    partial.rename(root)
-    shutil.rmtree(earlier)
