@@ -102,5 +102,5 @@ class LabelIds:
         return (
             f'Label map {path} has the label id {ids}, but the dataset has {self.num_classes} classes and '
             f'reduce_zero_label={self.reduce_zero_label}: ids {self.first} to {self.first + self.num_classes - 1} are '
-            f'allowed, and {self.unlabelled} for unlabelled pixels. Correct the label map, or the dataset.'
+            f'allowed, and {self.unlabelled} for unlabelled pixels. Correct the label map, or these of the dataset.'
         )
