@@ -187,12 +187,12 @@ def draw_objects(folder: Path) -> Iterator[tuple[str, Path]]:
     }
     for number, (title, (split, sides)) in enumerate(rows.items()):
         rng = np.random.default_rng(0)
-        stamps, backgrounds = objects.Stamps(found, split, rng).sample(), objects.Backgrounds(split, rng)
+        stamps, photographs = objects.sample_stamps(found, split, rng), objects.read_photographs(split)
         row = np.full((max(sides), sum(sides) + 8 * (len(sides) - 1), 3), 255, np.uint8)
         shown, left = [], 0
         for side in sides:
             options = objects.ObjectOptions(size=(side, side))
-            image, things = objects.compose(stamps, backgrounds, options, rng)
+            image, things = objects.compose(stamps, photographs, options, rng)
             row[:side, left : left + side], left = image, left + side + 8
             names = ', '.join(objects.CLASSES[thing.label] for thing in things)
             shown.append(f'{side} x {side} pixels with {names}')

@@ -23,14 +23,13 @@ STRENGTHS = {'s15': '1.5', 'r2': '2', 's3': '3'}
 SEED = 11
 
 
-class TrainingScans(scenes.Scans):
-    """Scans for training alone: every fifth of each digit for 'val', the others for 'train'."""
+TRAINING = scenes.divide_scans('train')
 
-    def __init__(self, split: str, rng: np.random.Generator) -> None:
-        super().__init__('train', rng)
-        for label, scans in enumerate(self.of_class):
-            held_out = np.arange(len(scans)) % VAL_EVERY == VAL_EVERY - 1
-            self.of_class[label] = scans[held_out == (split == 'val')]
+
+def divide_training_scans(split: str) -> list[np.ndarray]:
+    """Divide scans for training alone: every fifth of each digit for 'val', the others for 'train'."""
+    held_out = [np.arange(len(scans)) % VAL_EVERY == VAL_EVERY - 1 for scans in TRAINING]
+    return [scans[held == (split == 'val')] for scans, held in zip(TRAINING, held_out)]
 
 
 def rates(folder: Path) -> str:
@@ -65,5 +64,5 @@ if __name__ == '__main__':
     if sys.argv[1:2] == ['tables']:
         print(rates(Path(sys.argv[2])), strengths(Path(sys.argv[2])), sep='\n\n')
     else:
-        scenes.Scans = TrainingScans
+        scenes.divide_scans = divide_training_scans
         sys.exit(main())

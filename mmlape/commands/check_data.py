@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; return 1 after errors, 130 after an interrupt."""
+    """Print the findings; return 1 after errors."""
     from mmlape.lab.datasets.checks import full_check, print_report, write_report
     from mmlape.lab.engine.config import config_name
     from mmlape.lab.engine.optim import quiet_logger
@@ -38,10 +38,8 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             write_report(report, config_name(cfg), args.json)
             print(f'wrote {args.json}')
-        if args.browse and not report.interrupted:
+        if args.browse:
             from mmlape.lab.analysis.dataset_page import write_page
 
             print(f'wrote {write_page(cfg, args.browse, args.splits[0], args.num, report)}')
-        if report.interrupted:
-            return 130
         return 1 if report.issues.errors else 0

@@ -57,37 +57,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Value(argparse.Action):
-    """The value of an option, which a shell completes: the name of a config, or a file."""
+def _complete_values(parser: argparse.ArgumentParser) -> None:
+    """Let a shell complete the value of each option, and of those of sub-commands: the name of a config, or a file."""
+    import shtab
 
-    def __init__(self, *args, **kwargs) -> None:
-        import shtab
-
-        super().__init__(*args, **kwargs)
-        if self.choices is None and self.type is None:
-            is_config = str(self.metavar).partition(' ')[0] in CONFIGS
-            configs = {'bash': '_mmlape_config_files', 'zsh': '_mmlape_config_files', 'tcsh': 'f'}
-            self.complete = configs if is_config else shtab.FILE
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser, and those below it, whose values know how they are completed."""
-
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        for name in (None, 'store'):
-            self.register('action', name, _Value)
+    configs = {'bash': '_mmlape_config_files', 'zsh': '_mmlape_config_files', 'tcsh': 'f'}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                _complete_values(child)
+        elif isinstance(action, argparse._StoreAction) and action.choices is None and action.type is None:
+            is_config = str(action.metavar).partition(' ')[0] in CONFIGS
+            action.complete = configs if is_config else shtab.FILE  # type: ignore[attr-defined]
 
 
 def complete_parser() -> argparse.ArgumentParser:
     """Return one parser with every sub-command and its options."""
-    parser = _Parser('mmlape')
+    parser = argparse.ArgumentParser('mmlape')
     parser.add_argument('-V', '--version', action='store_true', help='print the version')
     commands = parser.add_subparsers()
     for name, command in COMMANDS.items():
         # the description is what zsh shows; the command's own is long
         below = commands.add_parser(name, help=command.text, description=command.text)
         fill_parser(below, name)
+    _complete_values(parser)
     return parser
 
 

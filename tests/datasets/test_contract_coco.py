@@ -216,14 +216,6 @@ def encoded(found, **values):
     return {'size': made['size'], 'counts': made['counts'].decode(), **values}
 
 
-def plain(found, **values):
-    """Run lengths of a mask, as numbers."""
-    flat = found.ravel(order='F')
-    ends = [*(np.flatnonzero(np.diff(flat)) + 1).tolist(), len(flat)]
-    counts = np.diff([0, *ends]).tolist()
-    return {'size': list(found.shape), 'counts': [0] * int(flat[0]) + counts, **values}
-
-
 def written(write):
     """A change of the bytes of the annotation file."""
 
@@ -302,8 +294,7 @@ RIGHT = [
     ('no iscrowd', every(lambda one, k: one.pop('iscrowd'))),
     ('absolute paths, and some with ..', moved),
     ('sides are floats', every_image(lambda one: one.update(width=float(one['width'])))),
-    ('compressed run lengths', mask(lambda polygon, found: encoded(found))),
-    ('run lengths', mask(lambda polygon, found: plain(found))),
+    ('run lengths', mask(lambda polygon, found: encoded(found))),
     ('a polygon of two points beside another', mask(lambda polygon, found: [[1, 2, 3, 4], polygon])),
     ('lines of Windows', written(lambda data: data.replace(b', ', b',\r\n'))),
 ]
@@ -312,11 +303,8 @@ WRONG_MASKS = {
     'no polygon': lambda polygon: [],
     'four numbers': lambda polygon: [[1, 2, 3, 4]],
     'one list': lambda polygon: polygon,
-    'pairs': lambda polygon: np.reshape(polygon, (-1, 2)).tolist(),
     'pairs in a list': lambda polygon: [np.reshape(polygon, (-1, 2)).tolist()],
     'an odd number': lambda polygon: [polygon[:-1]],
-    'texts': lambda polygon: [list(map(str, polygon))],
-    'a text': str,
     'NaN': lambda polygon: [[*polygon[:-1], nan]],
     'a large number': lambda polygon: [[*polygon[:-1], 1e9]],
 }
@@ -361,7 +349,6 @@ WRONG = [
     ('boxes only', every(lambda one, k: one.pop('segmentation')),
      ('boxes and no masks', 'with_mask=False', 'mask_head=None', "metric='bbox'")),
     ('crowds only', every(lambda one, k: one.update(iscrowd=1)), ('has nothing to', '8 crowds')),
-    ('no annotations', content(lambda coco: coco.update(annotations=[])), ('has no annotations',)),
     ('no list of annotations', content(lambda coco: coco.pop('annotations')), ('has no annotations',)),
     ('no categories', content(lambda coco: coco.pop('categories')), ('no list "categories"',)),
     ('objects of other classes only', content(lambda coco: (coco['categories'].append(dict(id=9, name='x')),
@@ -369,7 +356,6 @@ WRONG = [
      ('has nothing to', '8 of classes that the config does not have')),
     *((f'a file of {name}', written(change), ('.json', 'not JSON in UTF-8', reason)) for name, reason, change in (
         ('a byte order mark', 'BOM', lambda data: b'\xef\xbb\xbf' + data),
-        ('UTF-16', "can't decode", lambda data: data.decode().encode('utf-16')),
         ('Latin-1', "can't decode", lambda data: data.replace(b'ship', b'\xe9')),
         ('nothing', 'char 0', lambda data: b''),
         ('half', 'line 1', lambda data: data[: len(data) // 2]))),
@@ -387,7 +373,6 @@ CASES = [
     Case("no iscrowd in MMDetection's metric", without('annotations', 'iscrowd'),
          Refused((*ONE, 'iscrowd None', "type='mmlape.CocoMetric'"), splits=VAL), configure=by_mmdet),
     Case('boxes only, for boxes', every(lambda one, k: one.pop('segmentation')), Perfect(), configure=boxes_only),
-    Case('masks that nobody reads', mask(lambda polygon, found: 'x'), Perfect(), configure=boxes_only),
     Case('boxes are corners, without masks', every(lambda one, k: one.update(bbox=corners(one['bbox']))),
          Refused(('x1, y1, x2, y2', 'subtract')), configure=boxes_only),
     Case('ignored objects only', every(lambda one, k: one.update(ignore=1)),

@@ -3,7 +3,6 @@
 import io
 import shutil
 import unicodedata
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from mmlape.errors import DataError
 from mmlape.lab.datasets import images
 from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.formats import SPLITS
-from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
+from mmlape.lab.datasets.images import EITHER, ImageLoader, open_image
 
 # ---------------------------------------------------------------- label maps, and their perfect model
 
@@ -203,12 +202,11 @@ def turn_back(array: np.ndarray, tag: int) -> np.ndarray:
     return np.ascontiguousarray(TURN[{6: 8, 8: 6}.get(tag, tag)](array))
 
 
-def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False, tag_maps: bool = False):
+def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False):
     """Give all images a tag; ``stored``: their label maps are of the pixels as they are stored."""
     exif = Image.Exif()
     exif[0x112] = tag
     options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
-    of_maps = dict(exif=exif) if tag_maps else {}
 
     def change(root, split):
         for path in files(root, 'images', split):
@@ -219,7 +217,7 @@ def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = Fal
             if not stored:
                 pixels = turn_back(pixels, tag)
             path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
-            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG', **of_maps))
+            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG'))
 
     return change
 
@@ -335,18 +333,13 @@ def warned(name: str, change, *words: str, score: float | None = None) -> Case:
 
 CASES_OF_MAPS = (
     right('nothing', lambda root, split: None),
-    *(right(f'tag {tag}, maps of the image as shown', tagged(tag)) for tag in (5, 6, 7, 8)),
-    *(right(f'tag {tag}, JPEG', tagged(tag, form='JPEG')) for tag in (6,)),
+    *(right(f'tag {tag}, maps of the image as shown', tagged(tag)) for tag in (5, 8)),
+    right('tag 6, JPEG', tagged(6, form='JPEG')),
     *(warned(f'tag {tag}, maps as stored', tagged(tag, stored=True), 'orientation', str(tag), 'stored pixels',
-             'exiftool', score=100.0) for tag in (5, 6, 7, 8)),
+             'exiftool', score=100.0) for tag in (5, 8)),
     *(warned(f'tag {tag}, both fit', tagged(tag), 'orientation', str(tag), 'near 0', 'exiftool', score=100.0)
-      for tag in (2, 3, 4)),
+      for tag in (2, 4)),
     warned('a square image', tagged(6, square=True), 'orientation', '6', 'near 0', score=100.0),
-    *(warned(f'tag {tag}, of the map, too', tagged(tag, stored=True, tag_maps=True), 'orientation', 'stored pixels',
-             score=100.0) for tag in (3, 6)),
-    warned('square images, tags of the maps, too', tagged(6, stored=True, square=True, tag_maps=True), 'orientation',
-           'stored pixels', score=100.0),
-    right('16 bits', ids(lambda a: a.astype(np.uint16))),
     right('32 bits', ids(lambda a: a.astype(np.int32), form='TIFF')),
     right('255', ids(lambda a: np.where(a == 0, np.uint8(255), a))),
     wrong('above 255', ids(wide, last=True), 'labels', '3.png', 'id 25', 'ids 1 to 3', in_images=True),
@@ -354,48 +347,39 @@ CASES_OF_MAPS = (
           'ids 1 to 3', in_images=True),
     wrong('300 classes', classes(lambda b: ''.join(f'c{n}\n' for n in range(300)).encode()), '300 classes', '255',
           options=named(*(f'c{n}' for n in range(300)))),
-    wrong('only 0', ids(lambda a: a * 0), 'No pixel', 'labels', 'nothing to learn'),
-    wrong('only 255', ids(lambda a: a * 0 + 255), 'No pixel', 'nothing to learn', '255'),
-    wrong('0 and 255', ids(binary), 'No pixel', '0, 255', 'write 1 for 0 and 2 for 255'),
-    wrong('0 and 255, from 0', both(ids(binary), classes(lambda b: b'ground\n' + b)), 'one class', 'ground', '0, 255',
-          'write 0 for 0 and 1 for 255', options={**FROM_0, **named('ground', *CLASSES)}),
-    wrong('one class', ids(lambda a: (a == 2).astype(np.uint8) * 2), 'one class', 'tree', 'nothing to learn',
+    wrong('only 0', ids(lambda a: a * 0), 'no class', 'labels', 'nothing to learn'),
+    wrong('only 255', ids(lambda a: a * 0 + 255), 'no class', 'nothing to learn', '255'),
+    wrong('0 and 255', ids(binary), 'no class', '0, 255', 'Write 1 for the first class and 2'),
+    wrong('0 and 255, from 0', both(ids(binary), classes(lambda b: b'ground\n' + b)), 'are ground', '0, 255',
+          'Write 0 for the first class and 1', options={**FROM_0, **named('ground', *CLASSES)}),
+    wrong('one class', ids(lambda a: (a == 2).astype(np.uint8) * 2), 'are tree', 'nothing to learn',
           splits=('train',)),
     warned('from 0 as if from 1', ids(lambda a: np.where(a > 0, a - 1, 255).astype(np.uint8)), 'ids from 0 to 2',
            '3 classes', 'add 1', 'reduce_zero_label'),
     wrong('from 1 as if from 0', ids(lambda a: np.where(a > 0, a, 255).astype(np.uint8)), 'id 3', 'ids 0 to 2',
-          'reduce_zero_label=True', options=FROM_0),
+          'reduce_zero_label=False', options=FROM_0),
     wrong('reduced twice', lambda root, split: None, 'reduce_zero_label', 'LoadAnnotations',
           options={f'{split}_dataloader.dataset.pipeline.1.reduce_zero_label': False for split in SPLITS}),
     wrong('one class under a softmax',
           both(in_both_splits(ids(lambda a: (a > 0).astype(np.uint8))), classes(lambda b: b'crack\n')),
           'num_classes is 1', 'the only class', 'second class', options=named('crack')),
     right('palette', replaced(lambda i: saved(i, 'PNG', 'P'), 'labels')),
-    wrong('RGB', replaced(lambda i: saved(i, 'PNG', 'RGB'), 'labels'), 'labels', '3.png', '3 channels', 'equal',
+    wrong('RGB', replaced(lambda i: saved(i, 'PNG', 'RGB'), 'labels'), 'labels', '3.png', '3 channels',
           in_images=True),
-    wrong('colours', replaced(lambda i: saved(palette(i), 'PNG', 'RGB'), 'labels'), 'labels', '3.png', '3 channels',
-          '3 colours', in_images=True),
-    wrong('RGBA', replaced(lambda i: saved(i, 'PNG', 'RGBA'), 'labels'), '4 channels', in_images=True),
     wrong('floats', replaced(lambda i: saved(i, 'TIFF', 'F'), 'labels'), 'floats', in_images=True),
     wrong('JPEG', replaced(lambda i: saved(i, 'JPEG'), 'labels'), 'JPEG', 'PNG', in_images=True),
     wrong('another size', replaced(lambda i: saved(i.resize((30, 50)), 'PNG'), 'labels'), 'labels', '3.png', '30 x 50',
           f'{WIDTH} x {HEIGHT}', in_images=True),
     wrong('a broken map', replaced(lambda i: b'\x89PNG', 'labels'), 'labels', '3.png', in_images=True),
-    right('grey', replaced(lambda i: saved(i, 'PNG', 'P'))),
     right('GIF', replaced(lambda i: saved(i, 'GIF'))),
-    right('WebP', replaced(lambda i: saved(i, 'WEBP', lossless=True))),
     right('TIFF', replaced(lambda i: saved(i, 'TIFF'))),
-    warned('AVIF', replaced(lambda i: saved(i, 'AVIF', quality=100)), score=None),
     warned('16 bits of grey', as_array(np.uint16, 'PNG', factor=257), '3.png', '16 bits', 'becomes'),
-    *(Case(form, replaced(partial(saved, form=form)), IMAGE) for form in ('TGA', 'PCX', 'SGI', 'DDS')),
-    Case('ICO', replaced(lambda i: saved(i, 'ICO', sizes=[(WIDTH, HEIGHT)])), IMAGE),
+    Case('TGA', replaced(lambda i: saved(i, 'TGA')), IMAGE),
     Case('32 bits', as_array(np.int32, 'TIFF'), IMAGE),
     wrong('floats of an image', as_array(np.float32, 'TIFF'), '3.png', 'floats', in_images=True),
-    wrong('a truncated PNG', replaced(lambda i: saved(i, 'PNG')[:-40]), 'images', '3.png', in_images=True),
     wrong('a truncated JPEG', replaced(lambda i: saved(i, 'JPEG')[:-40]), '3.png', 'truncated', in_images=True),
     wrong('a broken PNG', replaced(lambda i: flipped(saved(i, 'PNG'))), 'images', '3.png', in_images=True),
     wrong('an empty image', replaced(lambda i: b''), 'images', '3.png', 'empty', in_images=True),
-    wrong('a text', replaced(lambda i: b'<html>404'), 'images', '3.png', 'identify', in_images=True),
     wrong('one pixel',
           both(*(replaced(lambda i: saved(i.crop((0, 0, 1, 1)), 'PNG'), kind) for kind in ('images', 'labels'))),
           'images', '3.png', '1 x 1', 'patch', in_images=True),
@@ -427,8 +411,7 @@ CASES_OF_MAPS = (
     wrong('no images',
           lambda root, split: shutil.rmtree(root / f'images/{split}') or (root / f'images/{split}').mkdir(),
           'no .png images'),
-    *(right(f'classes in {name}', classes(lambda b, e=encoding: b.decode().encode(e)))
-      for name, encoding in (('UTF-8 with a mark', 'utf-8-sig'), ('UTF-16', 'utf-16'))),
+    right('classes in UTF-16', classes(lambda b: b.decode().encode('utf-16'))),
     wrong('classes in UTF-16 without a mark', classes(lambda b: b.decode().encode('utf-16-le')), 'classes.txt, line 1',
           'UTF-8'),
     wrong('classes in Latin-1', classes(lambda b: b.replace(b'tree', b'tr\xe9e')), 'classes.txt, line 2', 'UTF-8'),
@@ -449,7 +432,6 @@ CASES_OF_MAPS = (
 
 
 SHIP = 'ship'
-IN_FOLDER = Refused(('ship0.png', 'is a', 'save it as PNG or JPEG'), in_images=True)
 
 
 def listed_images(line, encoding='utf-8', end='\n'):
@@ -492,9 +474,8 @@ CASES_OF_FOLDERS = (
     right('files of programs',
           both(*(add('{split}/' + name) for name in ('ship/._ship0.png', 'ship/Thumbs.db', '.DS_Store')))),
     *(wrong(name, add('{split}/' + name + '/a.png'), name, 'is no class', 'rm -r')
-      for name in ('.ipynb_checkpoints', '__MACOSX', '@eaDir')),
+      for name in ('.ipynb_checkpoints', '__MACOSX')),
     wrong('checkpoints in a class', add('{split}/ship/.ipynb_checkpoints/a.png'), '.ipynb_checkpoints', 'rm -r'),
-    right('capitals', renamed(SHIP, lambda name: name.upper())),
     wrong('another suffix', replaced(lambda i: saved(i, 'WEBP'), SHIP, '.webp'), '1 images', 'ship1.webp',
           'extensions', '.webp'),
     warned('an image in no folder', lambda root, split: shutil.copy(files(root, SHIP, split)[0], root / split),
@@ -512,8 +493,6 @@ CASES_OF_FOLDERS = (
     wrong('one class', only_class, 'num_classes', 'only class', options=named('house')),
     wrong('a link to nowhere', link('{split}/ship/a.png', 'nowhere.png'), 'a.png', 'nowhere.png', 'does not exist'),
     wrong('a broken image', replaced(lambda i: b'', SHIP, index=0), 'ship0.png', 'empty', in_images=True),
-    Case('a TGA', replaced(lambda i: saved(i, 'TGA'), SHIP, index=0), IN_FOLDER),
-    Case('32 bits', as_array(np.int32, 'TIFF', SHIP, index=0), IN_FOLDER),
     right('a list', listed_images('{} {}'.format), options=LISTED),
     wrong('a list with a mark', listed_images('{} {}'.format, 'utf-8-sig'), '.txt', 'byte order mark', options=LISTED),
     wrong('tabs', listed_images('{}\t{}'.format), '.txt, line 1', 'no tab', options=LISTED),
@@ -525,13 +504,6 @@ CASES_OF_FOLDERS = (
     wrong('images that are missing', listed_images(lambda path, label: f'{path.replace("ship1", "ship9")} {label}'),
           '1 of 6', 'ship9.png', options=LISTED),
 )  # fmt: skip
-
-
-def palette(image: Image.Image) -> Image.Image:
-    """Give label ids colours."""
-    image = image.convert('P')
-    image.putpalette([0, 0, 0, 200, 0, 0, 0, 200, 0, 0, 0, 200])
-    return image
 
 
 def flipped(content: bytes) -> bytes:
@@ -566,13 +538,12 @@ def turned_boxes(tag: int, stored: bool, form: str = 'PNG'):
 
 def test_boxes_of_images_with_an_orientation(cases_of):
     """Boxes and masks are repaired where sizes tell of which pixels they are; their AP is 1."""
-    cases = [Case(f'tag {tag}, as shown', turned_boxes(tag, stored=False), Perfect()) for tag in (5, 6, 7, 8)]
-    for tag in (5, 6, 7, 8):
+    cases = [Case(f'tag {tag}, as shown', turned_boxes(tag, stored=False), Perfect()) for tag in (5, 8)]
+    for tag in (5, 8):
         told = Warned(('orientation', str(tag), 'stored pixels', 'exiftool'), 1.0)
         cases.append(Case(f'tag {tag}, as stored', turned_boxes(tag, stored=True), told))
-    for tag in (2, 3, 4):
-        told = Warned(('orientation', str(tag), 'near 0', 'exiftool'), 1.0)
-        cases.append(Case(f'tag {tag}, both fit', turned_boxes(tag, stored=False), told))
+    told = Warned(('orientation', '4', 'near 0', 'exiftool'), 1.0)
+    cases.append(Case('tag 4, both fit', turned_boxes(4, stored=False), told))
     cases.append(Case('no turn by OpenCV', turned_boxes(6, stored=True, form='JPEG2000'), Perfect()))
     turned = turned_boxes(6, stored=True, form='TIFF')
     cases.append(Case('TIFF, as stored', turned, Refused(('40 x 64', '64 x 40', 'exchanged'), in_images=True)))
@@ -596,7 +567,7 @@ def test_an_image_that_opencv_does_not_turn(tmp_path):
     exif[0x112] = 3
     image, _ = scene(0)
     (tmp_path / 'a.avif').write_bytes(saved(image, 'AVIF', exif=exif))
-    annotated = lambda: Annotated(image.size)  # noqa: E731
+    annotated = lambda: image.size  # noqa: E731
     stored, turned = (
         ImageLoader(imdecode_backend=backend).load(str(tmp_path / 'a.avif'), annotated)
         for backend in ('cv2', 'pillow')

@@ -133,31 +133,3 @@ def test_fewer_images_than_a_step_is_one_line_before_training(config, tmp_path, 
     error = capsys.readouterr().err
     assert 'data_fraction=1/100, data_fraction_seed=0: 0 of 16 training images, fewer than the 2' in error
     assert 'Traceback' not in error and tiny.record(tmp_path / 'run')['iter'] == 0
-
-
-@pytest.mark.release
-def test_the_linear_decoder_on_two_fractions_with_two_seeds(pristine, tmp_path):
-    """One command trains, averages and is continued; the report has a table of the fractions."""
-    name = 'linear_deit-mini-dpn_1xb8-100i_mini-ade'
-    small = [
-        f'data_root={pristine}/ade/', 'model.backbone.init_cfg=None', 'model.backbone.arch.num_layers=1',
-        'model.backbone.arch.embed_dims=32', 'model.decode_head.in_channels=32', 'model.decode_head.channels=32',
-        'train_cfg.max_iters=2', 'train_cfg.val_interval=2', 'warmup_iters=1', 'param_scheduler.0.end=1',
-        'param_scheduler.1.begin=1', 'train_dataloader.batch_size=2', 'auto_scale_lr.base_batch_size=2',
-        'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
-        'val_dataloader.persistent_workers=False', 'default_hooks.checkpoint.interval=2',
-    ]  # fmt: skip
-    command = (tiny.ROOT / 'tools' / 'multi_seed.py', CONFIGS / 'linear' / f'{name}.py', '--fractions', '1/2', '1')
-    command += ('--seeds', 1, 2, '--work-dir', tmp_path / 'runs', '--parallel', 2, '--cfg-options', *small)
-    assert tiny.run(*command, cwd=tmp_path).count(': finished after') == 4
-    half, full = tmp_path / 'runs' / f'{name}+1of2', tmp_path / 'runs' / name
-    for seed in (1, 2):
-        log = (half / 'logs' / f'seed_{seed}.log').read_text()
-        assert (
-            'training on 3 of 6 images' in log
-            and 'training on' not in (full / 'logs' / f'seed_{seed}.log').read_text()
-        )
-    assert tiny.run(*command, '--dry-run', cwd=tmp_path).count('skip') == 4
-    assert main(['report', str(tmp_path / 'runs')]) == 0
-    report = (tmp_path / 'runs' / 'report' / 'report.md').read_text()
-    assert '| series | metric | of the images | 1/2 | 1 |' in report

@@ -9,7 +9,7 @@ from config_helpers import ROOT, load
 from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg
 from PIL import Image
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.mini.make import ADE_CLASSES
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
@@ -82,6 +82,14 @@ def test_retarget_folders(mini):
     assert cfg.model.head.num_classes == cfg.data_preprocessor.num_classes == 10
     check_data(cfg)
     assert build(cfg, 'val').metainfo['classes'] == FOLDERS
+
+
+def test_a_list_without_classes_takes_those_of_the_config(mini):
+    (mini / 'digits' / 'list.txt').write_text('a.png 0')
+    with pytest.raises(DataError, match='No classes found'):
+        retarget_data(folder_cfg('data/imagenet', ann_file='list.txt'), mini / 'digits')
+    named = folder_cfg('data/imagenet', ann_file='list.txt', metainfo=dict(classes=FOLDERS))
+    assert len(retarget_data(named, mini / 'digits')) == 1
 
 
 @pytest.mark.parametrize(('topk', 'kept'), [((1, 2, 5), (1, 2)), ((1, 2), (1, 2)), ((5,), (1,)), (5, (1,)), (2, 2)])

@@ -3,13 +3,11 @@
 Those in memory; caches in files are in `test_size_sweep`, `test_vtab` and `test_probe`.
 """
 
-import copy
 import json
 import os
 
 import pytest
 import torch
-from mmengine.config import Config
 
 from mmlape.lab.datasets.formats import coco
 from mmlape.lab.engine.config import load_config
@@ -40,21 +38,6 @@ def test_classes_of_coco_files(tmp_path, names, seconds):
     assert source.read_classes() == tuple(names)
     file.unlink()
     assert source.read_classes() is None
-
-
-def test_configs_and_their_bases(tmp_path):
-    """A value of a file, of its base, and a result that somebody has changed; also of another package's base."""
-    (tmp_path / 'base.py').write_text('a = dict(b=1)\n')
-    child = tmp_path / 'child.py'
-    child.write_text("_base_ = ['base.py', 'mmdet::_base_/models/mask-rcnn_r50_fpn.py']\nc = 1\n")
-    first = Config.fromfile(child)
-    before = copy.deepcopy(first.to_dict())
-    first.model.backbone.depth = first.a.b = 2
-    assert Config.fromfile(child).to_dict() == before
-    (tmp_path / 'base.py').write_text('a = dict(b=3)\n')
-    child.write_text(child.read_text().replace('c = 1', 'c = 4'))
-    changed = Config.fromfile(child)
-    assert (changed.a.b, changed.c, changed.model) == (3, 4, before['model'])
 
 
 def test_studies(tmp_path):

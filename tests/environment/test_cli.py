@@ -1,6 +1,5 @@
 """The console command: its table, its exit statuses, and what it imports before it has to."""
 
-import argparse
 import os
 import re
 import subprocess
@@ -68,13 +67,6 @@ def test_bad_usage_and_words_for_help_and_version(capsys):
         assert printed in (streams.err if words and status else streams.out)
 
 
-def test_every_command_has_a_module_and_help(capsys):
-    for name in each(COMMANDS):
-        assert callable(COMMANDS[name].module.run)
-        assert main([name, '--help']) == 0
-        assert f'usage: mmlape {name}' in capsys.readouterr().out
-
-
 @pytest.mark.parametrize('tool', sorted(path.stem for path in TOOLS.glob('*.py') if path.stem != 'rehearse'))
 def test_every_tool_of_a_command_is_its_command(tool):
     done = subprocess.run([sys.executable, TOOLS / f'{tool}.py', '--help'], capture_output=True, text=True)
@@ -91,11 +83,11 @@ def test_checkpoints_are_trusted_before_a_command_reads_them_and_only_if_asked(m
     assert calls == ['trust', 'read', 'read']
 
 
-def test_error_is_one_message_without_traceback():
+def test_an_error_is_one_message_and_a_traceback_for_debugging():
     printed = tiny.run(*WRONG, cwd=tiny.ROOT, status=1)
-    assert printed.startswith('mmlape: error: ')
-    assert 'no-such-config.py' in printed
+    assert printed.startswith('mmlape: error: ') and 'no-such-config.py' in printed
     assert 'Traceback' not in printed
+    assert 'Traceback' in tiny.run(*WRONG, cwd=tiny.ROOT, status=1, MMLAPE_DEBUG='1')
 
 
 def test_a_config_that_is_not_there_is_found_before_the_stack_is_imported():
@@ -111,16 +103,6 @@ def test_a_config_that_is_not_there_is_found_before_the_stack_is_imported():
     assert done.stderr == 'mmlape: error: config nosuch.py does not exist\n' * 4
 
 
-def _actions(parser):
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                yield from _actions(child)
-                assert child.description, child.prog
-        else:
-            yield action
-
-
 def test_quiet_prints_warnings_only_to_stderr(monkeypatch, capfd):
     def run(args):
         logger = MMLogger.get_instance('test_quiet_option')
@@ -134,10 +116,6 @@ def test_quiet_prints_warnings_only_to_stderr(monkeypatch, capfd):
     assert printed.out == '' and 'a danger' in printed.err and 'a step' not in printed.err
     assert main(['doctor']) == 0
     assert 'a table' in capfd.readouterr().out
-
-
-def test_debug_shows_the_traceback():
-    assert 'Traceback' in tiny.run(*WRONG, cwd=tiny.ROOT, status=1, MMLAPE_DEBUG='1')
 
 
 def test_a_path_that_cannot_be_used_is_one_message(monkeypatch, tmp_path, capsys):

@@ -66,7 +66,7 @@ NORMS = SimpleNamespace(name='arm', runs=[1], parts=['part'], by_depth=lambda la
 GROUP = SimpleNamespace(
     count=1, names=['in.full'], patterns=lambda: ['in.*'], lr=1.0, weight_decay=0.0, rules=('base', 'base')
 )
-CHECKED = SimpleNamespace(interrupted=False, issues=IssueLog())
+CHECKED = SimpleNamespace(issues=IssueLog())
 SLURM, SOFTWARE = '--slurm', '--allow-different-software'
 RUNNING = {
     '--processes': [('--processes 3',), ('--processes 3', SLURM)],
@@ -177,7 +177,6 @@ COMMANDS_CALLED = {
             'mmlape.lab.analysis.predicted_files.predict_files': (1, ()),
         },
         {'trained': [('b.py m.pth images',), ('a.py n.pth images',)], 'images': [('a.py m.pth more',)]},
-        '--out o',
     ),
     'visualize-pe': Command(
         'a.py',

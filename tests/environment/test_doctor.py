@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import forking_python
-import pytest
 import tiny
 from each import each
 
@@ -76,14 +75,6 @@ def test_what_is_missing_is_named_with_the_line_that_installs_it(tmp_path: Path)
         assert printed.endswith('training cannot run here\n')
 
 
-@pytest.mark.parametrize('module', ['torch', pytest.param('mmcv', marks=pytest.mark.release)])
-def test_missing_package(tmp_path: Path, module: str):
-    (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name=module))
-    done = python('-m', 'mmlape', 'doctor', path=tmp_path)
-    assert done.returncode == 1 and 'Traceback' not in done.stdout + done.stderr
-    assert f'{module} is not installed\n    {install_line(module)}\n' in done.stdout
-
-
 def test_nothing_installed_at_all():
     """Not even rich: the table is plain. For training, nothing is to be installed into this environment."""
     done = doctor()
@@ -120,15 +111,6 @@ def test_versions_and_distributions_that_are_installed(tmp_path: Path):
     fake_distribution(tmp_path / 'new', 'torch', 'torch', '2.10.0')
     (tmp_path / 'new' / 'torch' / '__init__.py').write_text('raise ImportError')
     assert 'malicious' not in doctor(tmp_path / 'new').stdout
-
-
-EXPLAIN = "from mmlape.lab.environment.doctor import stack_error\nprint(stack_error(ImportError('of a model')))"
-
-
-@pytest.mark.release
-def test_a_stack_without_ops_explains_a_failed_import(tmp_path: Path):
-    (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name='mmcv._ext'))
-    assert 'mmlape install-ops' in python('-c', EXPLAIN, path=tmp_path).stdout
 
 
 def test_a_command_without_torch_gets_the_line():

@@ -147,6 +147,3 @@ def test_an_archive_that_lies_is_one_line(tmp_path, capsys, lie, both):
         assert not is_complete(path)
     else:  # what is there was read nevertheless
         assert lie.endswith('size') and content.keys() == read_checkpoint(inner).keys()
-
-
-# many names

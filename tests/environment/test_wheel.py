@@ -12,6 +12,7 @@ import torch
 from mmengine import registry
 from mmengine.config import Config
 
+from mmlape.lab.runs.identity import settings
 from mmlape.mim import config_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,26 +38,8 @@ def wheel(once) -> Path:
     return next(once('wheel', build).glob('mmlape-*.whl'))
 
 
-@pytest.fixture(scope='session')
-def elsewhere(once, wheel: Path) -> Path:
-    """A folder with the installed wheel, away from the repository."""
-
-    def install(folder: Path) -> None:
-        flags = ('--no-deps', '--no-cache-dir', '--no-compile', '-q', '--target', folder)
-        done = run(sys.executable, '-m', 'pip', 'install', *flags, wheel, cwd=wheel.parent)
-        assert done.returncode == 0, done.stderr
-
-    return once('installed', install)
-
-
-def outside(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
-    """Run code where only the installed wheel is mmlape."""
-    where = f'import mmlape.registry, sys; assert mmlape.__file__.startswith({str(elsewhere)!r}), mmlape.__file__\n'
-    return run(sys.executable, '-c', where + code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
-
-
 @pytest.mark.release
-def test_wheel_carries_configs_tools_and_index(wheel: Path):
+def test_wheel_carries_configs_and_tools_and_asks_for_what_the_core_needs(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
     patterns = ('configs/**/*.py', 'configs/**/*.yml', 'studies/*', 'tools/*')
     for source in (path for pattern in patterns for path in ROOT.glob(pattern)):
@@ -65,10 +48,6 @@ def test_wheel_carries_configs_tools_and_index(wheel: Path):
     assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt', 'mmlape/py.typed'} <= names
     assert 'mmlape/page.html' in names
     assert not [name for name in names if name.startswith(('tests/', 'bootstrap/')) or name.endswith(('.pyc', '.pth'))]
-
-
-@pytest.mark.release
-def test_wheel_asks_for_what_the_core_needs(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith('METADATA'))
         lines = archive.read(name).decode().splitlines()
@@ -94,39 +73,6 @@ def types(node) -> set[str]:
     return mine.union(*map(types, children))
 
 
-def segmenter_config() -> str:
-    return sorted(path.name for path in (ROOT / 'configs' / 'segmenter').glob('*.py'))[0]
-
-
-def plain(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
-    """Run code in an interpreter that has the installed wheel on its path and has not imported it."""
-    return run(sys.executable, '-c', code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
-
-
-BASE = 'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py'
-
-
-@pytest.mark.release
-def test_configs_by_name_and_bases_by_prefix_after_installation_elsewhere(elsewhere: Path, tmp_path: Path):
-    """A base by prefix stands for the same settings as the base's path, once the registry is imported."""
-    name, mine = segmenter_config(), tmp_path / 'mine.py'
-    mine.write_text(f"_base_ = '{BASE}'\nseed_of_mine = 7\n")
-    code = (
-        'from mmengine.config import Config\n'
-        f'cfg = Config.fromfile(mmlape.config_path("segmenter/{name}"))\n'
-        'print(cfg.filename); print(cfg.model.type)\n'
-        f'mine = Config.fromfile({str(mine)!r})\n'
-        'from mmlape.lab.runs.identity import settings\n'
-        'assert mine.seed_of_mine == 7 and mine.model._scope_ == "mmlape"\n'
-        f'assert settings(mine) == settings(Config.fromfile(mmlape.config_path({BASE!r})))\n'
-    )
-    done = outside(elsewhere, code)
-    assert done.returncode == 0, done.stderr
-    filename, model = done.stdout.split()
-    assert filename == str(elsewhere / 'mmlape' / '.mim' / 'configs' / 'segmenter' / name)
-    assert model.endswith('EncoderDecoder')
-
-
 @pytest.mark.parametrize(
     'name', [*CONFIGS[:1], *(pytest.param(name, marks=pytest.mark.release) for name in CONFIGS[1:])]
 )
@@ -148,6 +94,14 @@ def test_types_mean_the_same_in_the_scope_of_the_prefix(name: str):
         plain = {name: classes(name) for name in prefixed}
     assert prefixed == plain
     assert sum(any(found) for found in plain.values()) > 10
+
+
+def test_a_base_by_prefix_stands_for_the_settings_of_its_path(tmp_path: Path):
+    name, mine = SEGMENTER.removeprefix('mmlape::'), tmp_path / 'mine.py'
+    mine.write_text(f"_base_ = 'mmlape::{name}.py'\nseed_of_mine = 7\n")
+    cfg = Config.fromfile(mine)
+    assert cfg.seed_of_mine == 7 and cfg.model._scope_ == 'mmlape'
+    assert settings(cfg) == settings(Config.fromfile(config_path(name)))
 
 
 @pytest.fixture(scope='module')

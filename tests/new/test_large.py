@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -252,34 +251,6 @@ def test_photographs_of_others(tmp_path, monkeypatch, capsys):
     assert [len(pixels) for pixels in rows] == [1648, 824] and sum(
         len(objects) for _, objects in parts.values()
     ) == 576
-
-
-@pytest.mark.release  # downloads 10 MB
-def test_examples_of_labelme(tmp_path):
-    """Three forms of one annotation say the same."""
-    if not shutil.which('apt-get'):
-        pytest.skip("Debian's package labelme-examples needs apt-get")
-    done = subprocess.run(['apt-get', 'download', 'labelme-examples'], cwd=tmp_path, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f'labelme-examples cannot be downloaded: {done.stderr.strip()[-100:]}')
-    subprocess.run(['dpkg', '-x', *tmp_path.glob('*.deb'), tmp_path / 'all'], check=True)
-    root = tmp_path / 'all/usr/share/doc/labelme-examples/examples'
-    boxes, masks = root / 'bbox_detection', root / 'instance_segmentation'
-    forms = [look(boxes / 'data_annotated'), look(boxes / 'data_dataset_voc', 'boxes')]
-    assert forms[0].counts == forms[1].counts == dict(person=6, bus=2, car=1)
-    drawn = [
-        sorted(one['bbox'] for sample in form.of_split['train'] for _, one in sample.annotation[1]) for form in forms
-    ]
-    np.testing.assert_allclose(*drawn, atol=2.01)  # of pixels that are counted from 0 and from 1
-    ours, theirs = (look(masks / folder) for folder in ('data_annotated', 'data_dataset_coco'))
-    areas = []
-    for form in (ours, theirs):
-        objects = [one for sample in form.of_split['train'] for one in sample.annotation[1]]
-        areas.append(sorted((label, one['area']) for label, one in objects if label != '__ignore__'))
-    assert [label for label, _ in areas[0]] == [label for label, _ in areas[1]]
-    # LabelMe's own counts the pixels of the edge, too
-    np.testing.assert_allclose(*([area for _, area in part] for part in areas), rtol=0.07)
-    assert look(root / 'video_annotation/data_annotated').counts == dict(car=5, track=10)
 
 
 def test_a_head_is_one_of_the_task():

@@ -6,7 +6,6 @@ shows while training, in the transforms that `mmlape.lab.datasets.transforms.gua
 full one covers every image and annotation, and collects all issues for tables and JSON.
 """
 
-import hashlib
 import logging
 import os
 import time
@@ -26,6 +25,7 @@ from rich.table import Table
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import write_json
+from mmlape.lab.datasets.content import digest_of
 from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import SPLITS, distinct, iter_sources
 from mmlape.lab.datasets.formats.base import (
@@ -153,28 +153,18 @@ def _chooses(cfg: Config, name: str, head: dict) -> bool:
     return 'loss_cls' not in head and not any(part.get('use_sigmoid') for part in parts)
 
 
-def file_digest(path: str) -> bytes | None:
-    """Hash a file; None if it cannot be read."""
-    try:
-        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).digest()
-    except OSError:
-        return None
-
-
-def find_duplicates(
-    images: Iterable[tuple[str, str, bytes | None]], complete: bool
-) -> Iterator[tuple[str, DataIssue]]:
+def find_duplicates(images: Iterable[tuple[str, str, bytes]], complete: bool) -> Iterator[tuple[str, DataIssue]]:
     """Yield (split, issue) for images shared with the training data, and for duplicates within a split.
 
     Args:
-        images: Split, path and hash of the file of each.
+        images: Split, path and hash of the file of each, see `digest_of`.
         complete: Whether these are all; then a split that is completely trained on is an error.
     """
     first: dict[tuple[str, bytes], str] = {}
     copies = []
     counts: Counter[str] = Counter()
     for split, path, digest in images:
-        if digest is not None:
+        if digest:
             counts[split] += 1
             original = first.setdefault((split, digest), path)
             if original != path:
@@ -197,9 +187,6 @@ class FullReport:
 
     issues: IssueLog = field(default_factory=IssueLog)  # what is wrong
     summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
-    # how many images were opened, for each dataset
-    checked: list[int] = field(default_factory=list)
-    interrupted: bool = False  # whether it ended before everything was checked
     seconds: float = 0.0  # its duration
 
 
@@ -215,34 +202,31 @@ def full_check(
         workers: Threads that decode; one for each core by default.
 
     Returns:
-        All issues; after Ctrl-C, those up to then.
+        All issues.
     """
     report, started, hashed = FullReport(), time.monotonic(), []
     workers, smallest, stderr = (workers or os.cpu_count() or 1, patch_size(cfg), console(stderr=True))
-    try:
-        for source in distinct(iter_sources(cfg, splits)):
-            split, description = source.split, escape(f'{source.split}: {source.summary.path}')
-            report.summaries.append(source.summary)
-            report.checked.append(0)
-            report.issues.add(split, source.structure_issues(complete=True))
-            try:
-                check_heads(cfg, source)
-            except DataError as error:
-                report.issues.add(split, [DataIssue(ERROR, 'heads', str(error))])
-            entries = source.entries if sample is None else spread(source.entries, sample)
-            images = _check_images(source, entries, smallest, workers)
-            shown = track(images, description, len(entries), console=stderr, disable=not stderr.is_terminal)
-            for entry, facts, digest in shown:
-                report.issues.add(split, facts.issues)
-                source.count(facts)
-                hashed.append((split, entry.path, digest))
-                report.checked[-1] += 1
-            report.issues.add(split, source.nothing_to_learn())
-            if sample is None:
-                report.issues.add(split, _unseen_classes(source))
-    except KeyboardInterrupt:
-        report.interrupted = True
-    for split, issue in find_duplicates(hashed, sample is None and not report.interrupted):
+    for source in distinct(iter_sources(cfg, splits)):
+        split, description = source.split, escape(f'{source.split}: {source.summary.path}')
+        report.summaries.append(source.summary)
+        report.issues.add(split, source.structure_issues(complete=True))
+        try:
+            check_heads(cfg, source)
+        except DataError as error:
+            report.issues.add(split, [DataIssue(ERROR, 'heads', str(error))])
+        entries = source.entries if sample is None else spread(source.entries, sample)
+        images = _check_images(source, entries, smallest, workers)
+        for entry, facts, digest in track(
+            images, description, len(entries), console=stderr, disable=not stderr.is_terminal
+        ):
+            report.issues.add(split, facts.issues)
+            source.count(facts)
+            hashed.append((split, entry.path, digest))
+        source.summary.checked = len(entries)
+        report.issues.add(split, source.nothing_to_learn())
+        if sample is None:
+            report.issues.add(split, _unseen_classes(source))
+    for split, issue in find_duplicates(hashed, complete=sample is None):
         report.issues.add(split, [issue])
     report.seconds = time.monotonic() - started
     return report
@@ -250,16 +234,16 @@ def full_check(
 
 def _check_images(
     source: DataSource, entries: Sequence[ImageEntry], smallest: int, workers: int
-) -> Iterator[tuple[ImageEntry, ImageFacts, bytes | None]]:
+) -> Iterator[tuple[ImageEntry, ImageFacts, bytes]]:
     """Yield each entry with its facts and the hash of its file, in order, decoded by threads."""
 
-    def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes | None]:
+    def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes]:
         try:
             facts = source.check_image(entry, smallest)
         except Exception as error:  # whatever a decoder raises is an issue of this image alone
             message = f'{entry.path} cannot be checked: {error!r}.'
             facts = ImageFacts([DataIssue(ERROR, 'unreadable image', message)])
-        return entry, facts, file_digest(entry.path)
+        return entry, facts, digest_of(entry.path)
 
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(entries), CHUNK * workers):
@@ -283,7 +267,7 @@ def print_report(report: FullReport) -> None:
     table = Table('data', 'path', 'rarest classes')
     for head in ('images', 'checked', 'classes seen'):
         table.add_column(head, justify='right')
-    for summary, checked in zip(report.summaries, report.checked):
+    for summary in report.summaries:
         images = '-' if summary.images is None else f'{summary.images:,}'
         seen = f'{len(summary.seen)} of {summary.num_classes}'
         facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
@@ -294,7 +278,7 @@ def print_report(report: FullReport) -> None:
             escape(printable(summary.path + facts)),
             escape(printable(rarest)),
             images,
-            f'{checked:,}',
+            f'{summary.checked:,}',
             seen,
         )
     nothing = 'no data on this machine of a known format: nothing was checked'
@@ -309,20 +293,19 @@ def print_report(report: FullReport) -> None:
     errors = len(report.issues.errors)
     counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]
     topics = ', '.join(f'{count} kind{"s" * (count != 1)} of {what}' for count, what in counts)
-    interrupted = 'interrupted after ' if report.interrupted else ''
-    out.print(f'{interrupted}{sum(report.checked):,} images in {report.seconds:.0f} s: {topics}')
+    checked = sum(summary.checked for summary in report.summaries)
+    out.print(f'{checked:,} images in {report.seconds:.0f} s: {topics}')
 
 
 def write_report(report: FullReport, config: str, path: str | Path) -> None:
     """Write everything as JSON."""
     data = []
-    for summary, checked in zip(report.summaries, report.checked):
-        row = {name: getattr(summary, name) for name in ('split', 'path', 'images', 'num_classes')}
+    for summary in report.summaries:
+        row = {name: getattr(summary, name) for name in ('split', 'path', 'images', 'num_classes', 'checked')}
         classes = {name: summary.labels[label] for label, name in enumerate(summary.classes)}
-        data.append({**row, 'checked': checked, 'classes': classes, **summary.facts})
+        data.append({**row, 'classes': classes, **summary.facts})
     content = dict(
         config=config,
-        interrupted=report.interrupted,
         seconds=round(report.seconds, 1),
         errors=len(report.issues.errors),
         data=data,

@@ -56,9 +56,9 @@ def _content(dataset: Any) -> DataContent:
     images = sorted(file for file in files if not file.endswith(TEXTS))
     return DataContent(
         samples=len(dataset),
-        annotations=_digest(map(_bytes, texts)) if texts else None,
+        annotations=_digest(map(digest_of, texts)) if texts else None,
         names_and_sizes=_digest(_names_and_sizes(images)) if images else None,
-        contents=_digest(map(_bytes, spread(images, SAMPLE))) if images else held.hexdigest()[:16],
+        contents=_digest(map(digest_of, spread(images, SAMPLE))) if images else held.hexdigest()[:16],
     )
 
 
@@ -73,7 +73,8 @@ def _names_and_sizes(files: list[str]) -> Iterable[bytes]:
         yield f'{file[len(start) :]} {size}\n'.encode(errors='surrogateescape')
 
 
-def _bytes(file: str) -> bytes:
+def digest_of(file: str) -> bytes:
+    """Return the digest of a file's content; nothing if it cannot be read."""
     try:
         return sha256(file).encode()
     except OSError:

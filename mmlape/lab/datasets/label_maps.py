@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.images import JPEG, JPEG_2000, TIFF, Annotated, decode, orientation, read_bytes
+from mmlape.lab.datasets.images import JPEG, JPEG_2000, Size, decode, read_bytes
 
 
 def read_label_map(path: str, backend: str = 'pillow', backend_args: dict | None = None) -> np.ndarray:
@@ -25,35 +25,21 @@ def read_label_map(path: str, backend: str = 'pillow', backend_args: dict | None
     if labels.ndim == 3 and labels.shape[2] == 1:
         labels = labels[:, :, 0]
     if labels.ndim != 2:
-        raise DataError(_colours_message(path, labels))
+        raise DataError(
+            f'Label map {path} has {labels.shape[-1]} channels: write it as PNG with one, of the ids of classes.'
+        )
     if labels.dtype.kind not in 'biu':
         raise DataError(f'Label map {path} has pixels that are floats: write it with integers of 8 bits.')
     return labels.astype(np.uint8) if labels.dtype == bool else labels
 
 
-def _colours_message(path: str, labels: np.ndarray) -> str:
-    start = f'Label map {path} has {labels.shape[-1]} channels; it must have one, of label ids'
-    if (labels[..., :1] == labels[..., :3]).all() and labels.shape[-1] > 2:
-        return f'{start}. The first three are equal: keep one, image[:, :, 0], as PNG.'
-    colours = np.unique(labels.reshape(-1, labels.shape[-1])[:100_000], axis=0)
-    return (
-        f'{start}. Its {len(colours)} colours, the first {tuple(colours[0].tolist())}, are to be '
-        'replaced by the ids of their classes, as PNG with one channel.'
-    )
-
-
-def annotated_by_map(path: str | None, backend: str = 'pillow', backend_args: dict | None = None) -> Annotated | None:
-    """Return what a label map says of its image's pixels; None if there is none, or it cannot be read."""
+def size_of_map(path: str | None, backend: str = 'pillow', backend_args: dict | None = None) -> Size | None:
+    """Return the size of a label map, which is loaded without being turned; None if there is none, or it is broken."""
     try:
-        content = read_bytes(path, backend_args) if path else b''
         labels = read_label_map(path, backend, backend_args) if path else None
     except DataError:
         return None
-    if labels is None:
-        return None
-    # TIFF files are turned
-    tag = 1 if content.startswith(TIFF) else orientation(content)
-    return Annotated((labels.shape[1], labels.shape[0]), tag)
+    return None if labels is None else (labels.shape[1], labels.shape[0])
 
 
 def require_image_size(path: str, labels: np.ndarray, size: tuple[int, int]) -> None:
@@ -93,6 +79,11 @@ class LabelIds:
         reduced = {255, 0, self.ignore_index + 1}
         return tuple(sorted(reduced if self.reduce_zero_label else {255, self.ignore_index}))
 
+    @property
+    def unlabelled(self) -> str:
+        """The ids of unlabelled pixels that 8 bits hold, for messages."""
+        return ' and '.join(str(label) for label in self.ignored if label < 256)
+
     def __contains__(self, label: int) -> bool:
         """Return whether an id is one of a class, or of unlabelled pixels."""
         return self.first <= label < self.first + self.num_classes or label in self.ignored
@@ -107,13 +98,9 @@ class LabelIds:
 
     def unknown_message(self, path: str, labels: list[int]) -> str:
         """Return the message about ids that no class has."""
-        first, last = self.first, self.first + self.num_classes - 1
         ids = ', '.join(map(str, labels[:8])) + (', ...' if len(labels) > 8 else '')
-        unlabelled = ' and '.join(str(label) for label in self.ignored if label < 256)
-        fix = 'Correct the label map, or the classes and reduce_zero_label of the dataset.'
-        if labels == [last + 1] and not self.reduce_zero_label:
-            fix = f'If ids begin with 1, subtract 1, or set reduce_zero_label=True. {fix}'
         return (
-            f'Label map {path} has the label id {ids}, but the dataset has {self.num_classes} classes: '
-            f'ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. {fix}'
+            f'Label map {path} has the label id {ids}, but the dataset has {self.num_classes} classes and '
+            f'reduce_zero_label={self.reduce_zero_label}: ids {self.first} to {self.first + self.num_classes - 1} are '
+            f'allowed, and {self.unlabelled} for unlabelled pixels. Correct the label map, or these of the dataset.'
         )

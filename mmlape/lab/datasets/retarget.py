@@ -110,9 +110,6 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
     """
     listed = [(source, classes) for source in sources if (classes := source.read_classes())]
     if not listed:
-        missing = next((source for source in sources if not source.classes_optional), None)
-        if missing is not None and not missing.classes:
-            raise DataError(f'No classes found for {missing.root}. {missing.hint()}')
         for source in sources:
             source.check_unlisted_classes()
         return [], ()

@@ -11,7 +11,6 @@ import warnings
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
 from mmlape.errors import StackError, shown
 from mmlape.lab.environment.packages import (
@@ -46,14 +45,9 @@ _OPTIONAL = (
 """Name in the table, module, what it brings, and what is used without it."""
 
 
-class StackProblem(NamedTuple):
-    """Something that is wrong with the stack, and the shell line that fixes it."""
-
-    what: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f'{self.what}\n    {self.fix}'
+def problem_of(what: str, fix: str) -> str:
+    """Return something that is wrong with the stack, and the shell line that fixes it."""
+    return f'{what}\n    {fix}'
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Check:
 
     name: str  # what was checked
     state: str  # what is there
-    problem: StackProblem | None = None  # what is wrong with it, or None
+    problem: str | None = None  # what is wrong with it, or None
     # whether training is impossible without it; a problem then makes the exit status 1
     needed: bool = True
     tried: bool = True  # whether it could be checked
@@ -91,7 +85,7 @@ def examine() -> list[Check]:
     complete = with_openmmlab()
     libraries = LIBRARIES if complete else CORE_LIBRARIES
     missing = [_DISTRIBUTIONS.get(name, name) for name in libraries if not importable(name)]
-    lack = StackProblem(f'not installed: {", ".join(missing)}', library_line(*missing)) if missing else None
+    lack = problem_of(f'not installed: {", ".join(missing)}', library_line(*missing)) if missing else None
     checks = [
         Check('Python', f'{platform.python_version()} ({sys.executable})'),
         Check('libraries', 'some are missing' if missing else 'all installed', lack),
@@ -105,7 +99,7 @@ def examine() -> list[Check]:
     if _is_older(torch_version, SAFE_TORCH):
         what = f'with torch before {SAFE_TORCH} a malicious checkpoint can corrupt memory: read files of known authors'
         state = f'less safe with torch {torch_version} (CVE-2026-24747)'
-        checks.append(Check('checkpoints', state, StackProblem(what, install_line('torch')), needed=False))
+        checks.append(Check('checkpoints', state, problem_of(what, install_line('torch')), needed=False))
     torch_runs = packages['torch'].problem is None
     checks.append(_cuda() if torch_runs else Check('CUDA', 'unknown without torch', tried=False))
     if complete:
@@ -130,18 +124,18 @@ def _package(module: str) -> Check:
     return Check(module, distribution[1] + origin, problem)
 
 
-def _presence_problem(module: str) -> StackProblem | None:
+def _presence_problem(module: str) -> str | None:
     """Return what is wrong with a package according to its metadata, without importing it."""
     distribution, package = installed(module), PACKAGES[module]
     if distribution is None:
-        return StackProblem(f'{module} is not installed', install_line(module))
+        return problem_of(f'{module} is not installed', install_line(module))
     if len(package.installed) > 1:
         what = f'{" and ".join(package.installed)} are both installed, and write into one folder'
         both = f'{sys.executable} -m pip uninstall -y {" ".join(package.installed)} && {install_line(module)}'
-        return StackProblem(what, both)
+        return problem_of(what, both)
     if _is_older(distribution[1], package.oldest):
         what = f'{" ".join(distribution)} is too old: mmlape needs {package.oldest} or newer'
-        return StackProblem(what, install_line(module))
+        return problem_of(what, install_line(module))
     return None
 
 
@@ -151,12 +145,12 @@ def _is_older(version: str, other: str) -> bool:
     return version != '?' and numbers[0] < numbers[1]
 
 
-def _import_problem(module: str) -> StackProblem | None:
+def _import_problem(module: str) -> str | None:
     """Return why a package does not import, or None; the import is real, and heavy."""
     try:
         importlib.import_module(module)
     except Exception as error:
-        return StackProblem(f'{module} does not import: {shown(error)}', _import_fix(module, error))
+        return problem_of(f'{module} does not import: {shown(error)}', _import_fix(module, error))
     return None
 
 
@@ -188,7 +182,7 @@ def _ops(device: str, imports: bool) -> Check:
     return Check(name, 'missing or broken' if problem else f'NMS and RoIAlign run ({ops_in_use()})', problem)
 
 
-def _ops_problem(device: str = 'cpu') -> StackProblem | None:
+def _ops_problem(device: str = 'cpu') -> str | None:
     """Return why mmcv's ops cannot be used on a device, or None.
 
     NMS and RoIAlign are run, because an extension may load and still lack an operator.
@@ -203,10 +197,10 @@ def _ops_problem(device: str = 'cpu') -> StackProblem | None:
         importlib.import_module('mmcv.ops').roi_align(image, box, 2)
     except ModuleNotFoundError as error:
         if (error.name or '').startswith('mmcv._ext'):
-            return StackProblem("mmcv has no ops ('mmcv._ext' is missing)", f'{sys.executable} -m mmlape install-ops')
-        return StackProblem(f'mmcv does not import: {shown(error)}', _import_fix('mmcv', error))
+            return problem_of("mmcv has no ops ('mmcv._ext' is missing)", f'{sys.executable} -m mmlape install-ops')
+        return problem_of(f'mmcv does not import: {shown(error)}', _import_fix('mmcv', error))
     except Exception as error:  # reinstalled without compiled ops, for which mmlape has its own
-        return StackProblem(f"mmcv's ops do not run on {device.upper()}: {shown(error)}", install_line('mmcv'))
+        return problem_of(f"mmcv's ops do not run on {device.upper()}: {shown(error)}", install_line('mmcv'))
     return None
 
 

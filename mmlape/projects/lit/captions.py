@@ -146,7 +146,9 @@ class CaptionSource(DataSource):
 
     instructions = 'Captions: a .tsv, .jsonl or .json file, and the folder of its images'
     pack_transform = 'PackInputs'
-    classes_optional = True
+
+    def check_unlisted_classes(self) -> None:
+        """Accept captions, which have no classes."""
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check that the file can be read, and that each of its images exists."""

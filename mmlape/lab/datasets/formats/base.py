@@ -20,9 +20,9 @@ from mmlape.lab.datasets.images import (
     EITHER,
     STORED,
     WITHOUT_TAG,
-    Annotated,
     ImageLoader,
     LoadedImage,
+    Size,
     count_pages,
     largest_of_16_bits,
     require_size,
@@ -100,6 +100,7 @@ class DataSummary:
     path: str
     images: int | None  # the number of images; None where they were not counted
     num_classes: int
+    checked: int = 0  # so many images were opened
     # the labels that occur: in all annotations, or in the sample where ``sampled`` is set
     seen: set[int] = field(default_factory=set)
     sampled: bool = True
@@ -164,9 +165,6 @@ class DataSource:
     pack_transform = ''  # packs a sample of this format
     is_part = False  # whether its split has other datasets, too
     absent_class = ''  # the fix for a class that one split does not have
-    classes_optional = False  # whether data of this format may lack a list of its classes
-    # of the dataset, by which data laid out otherwise can be read
-    layout_keys: tuple[str, ...] = ()
     # whether the dataset class skips annotations of classes that the config does not name
     selects_classes = False
 
@@ -211,10 +209,9 @@ class DataSource:
         return None
 
     def check_unlisted_classes(self) -> None:
-        """Check that data which lists no classes may be taken to have the config's.
-
-        A format may refuse or warn.
-        """
+        """Raise DataError unless data that lists no classes may be taken to have the config's."""
+        if not self.classes:
+            raise DataError(f'No classes found for {self.root}. {self.hint()}')
 
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names and colours into ``cfg``."""
@@ -227,24 +224,14 @@ class DataSource:
 
     def hint(self) -> str:
         """Explain how to get such data, and how to point a config at it."""
-        folder = self.mini_folder
+        folder, options = self.mini_folder, self.mini_data_options
         if folder and os.path.isdir(nested := os.path.join(self.root, folder)):
             return f'Did you mean --cfg-options data_root={nested}?'
-        if self.layout_keys and os.path.isdir(self.root) and os.listdir(self.root):
-            keys = ', '.join(f'{self.split}_dataloader.dataset.{key}' for key in self.layout_keys)
-            return (
-                f'If {self.root} has another layout, set {keys}, as paths below it, and the same '
-                'of the other splits and ann_file of their evaluators where they have one. '
-                f'{self._instructions()}'
-            )
-        return self._instructions()
-
-    def _instructions(self) -> str:
-        """Explain how to get such data."""
-        folder = self.mini_folder
         parent, name = os.path.split(self.root.rstrip('/'))
-        elsewhere = 'if it is elsewhere, pass --cfg-options data_root=DIR.'
-        options = self.mini_data_options
+        elsewhere = (
+            'if it is elsewhere, pass --cfg-options data_root=DIR; if it has another layout, set data_prefix and '
+            'ann_file of the datasets and evaluators.'
+        )
         if name == folder and (options or os.path.basename(parent).startswith('mini')):
             words = ['mmlape make-mini-data', shlex.quote(parent or '.')]
             words += [options] * bool(options) + ['--overwrite'] * os.path.isdir(parent)
@@ -268,8 +255,8 @@ class DataSource:
         May run in a thread.
         """
 
-    def annotated(self, entry: ImageEntry) -> Annotated | None:
-        """Return what an entry's boxes or label map say of its image's pixels; None without any."""
+    def annotated(self, entry: ImageEntry) -> Size | None:
+        """Return the size that an entry's boxes or label map say of its image; None without any."""
         return None
 
     def structure_issues(self, complete: bool) -> Iterator[DataIssue]:
@@ -357,12 +344,9 @@ class DataSource:
         if selection and [name for name in names if name in self.classes] == list(self.classes):
             print_log(f'{where}: not in the config, so not used: {shorten(extra)}', logger='current')
             return
-        if extra or missing:
-            parts = [f'only in the data: {shorten(extra)}'] * bool(extra)
-            parts += [f'only in the config: {shorten(missing)}'] * bool(missing)
-            difference = '; '.join(parts)
-        else:
-            difference = f'same names in another order: data {shorten(names)}, config {shorten(self.classes)}'
+        parts = [f'only in {one}: {shorten(of)}' for one, of in (('the data', extra), ('the config', missing)) if of]
+        in_order = f'same names in another order: data {shorten(names)}, config {shorten(self.classes)}'
+        difference = '; '.join(parts) or in_order
         root = self.root.rstrip('/') or self.image_dir
         absent = f' {self.absent_class}' * bool(missing and not extra)
         yield DataIssue(

@@ -4,7 +4,7 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,44 +105,40 @@ class AnnotationRules:
     as_it_is: bool = False
 
     def find_defect(self, annotation: dict) -> Defect | None:
-        """Return the worst defect of an annotation; None without any."""
-        return next(self._defects(annotation), None)
-
-    def _defects(self, annotation: dict) -> Iterator[Defect]:
-        """Yield the defects of an annotation, the worst first: each rule relies on those before it."""
+        """Return the worst defect of an annotation, None without any: each rule relies on those before it."""
         number, category, crowd = (annotation.get(key) for key in ('id', 'category_id', 'iscrowd'))
         repairs = ", or set type='mmlape.CocoMetric' in the evaluator" * self.as_it_is
         if number is None or (self.as_it_is and not (isinstance(number, int) and number > 0)):
-            yield Defect(ERROR, 'annotation id', f'has the id {number!r}: give each its own number from 1{repairs}')
+            return Defect(ERROR, 'annotation id', f'has the id {number!r}: give each its own number from 1{repairs}')
         keys = ['bbox', 'area', 'image_id'] + ['segmentation'] * self.with_mask
         if missing := [key for key in keys if annotation.get(key) in (None, [], {})]:
             description = f'has no {", ".join(missing)}: complete it, or remove the annotation'
-            yield Defect(ERROR, 'incomplete annotation', description)
+            return Defect(ERROR, 'incomplete annotation', description)
         box, area, image = (annotation.get(key) for key in ('bbox', 'area', 'image_id'))
         if category not in self.labels:
             known = shorten(map(repr, self.labels))
             description = f'of image {image!r} has category_id {category!r}, but the categories have ids {known}'
-            yield Defect(ERROR, 'unknown category', description)
+            return Defect(ERROR, 'unknown category', description)
         if image not in self.images:
             description = f'is of image {image!r}, which is not listed: it is used nowhere'
-            yield Defect(WARNING, 'annotation of no image', description)
-            return
+            return Defect(WARNING, 'annotation of no image', description)
         if not is_box(box):
             description = f'has the box {box}, not four finite numbers with a width and a height from 0 on: {FORM}'
-            yield Defect(ERROR, 'invalid box', description)
+            return Defect(ERROR, 'invalid box', description)
         if crowd not in ((0, 1) if self.as_it_is else (None, 0, 1)):
-            yield Defect(ERROR, 'invalid iscrowd', f'has iscrowd {crowd!r}: write 0 or 1{repairs}')
+            return Defect(ERROR, 'invalid iscrowd', f'has iscrowd {crowd!r}: write 0 or 1{repairs}')
         width, height = (self.images[image][side] for side in ('width', 'height'))
         (x, y, w, h), place = box, f'has the box {box} in an image of {width} x {height} pixels'
         outside = w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0)
         if outside or w > FAR * width or h > FAR * height:
             where = 'so completely outside' if outside else 'so much larger'
-            yield Defect(ERROR, 'box outside its image', f'{place}, {where}: {FORM}')
+            return Defect(ERROR, 'box outside its image', f'{place}, {where}: {FORM}')
         if self.with_mask and (reason := _wrong_mask(annotation['segmentation'], width, height)):
-            yield Defect(ERROR, 'invalid mask', f'has {reason}')
+            return Defect(ERROR, 'invalid mask', f'has {reason}')
         if not is_number(area) or area <= 0 or w < 1 or h < 1:
             effect = 'training leaves it out' if self.train else 'AP counts it as small, or as missed'
-            yield Defect(WARNING, 'box without area', f'{place}, and the area {area!r}: {effect}')
+            return Defect(WARNING, 'box without area', f'{place}, and the area {area!r}: {effect}')
+        return None
 
 
 def is_number(value: object) -> bool:

@@ -11,8 +11,8 @@ from mmengine.logging import print_log
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, is_image, other_form, read_listed, read_names, require_unique
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
-from mmlape.lab.datasets.images import Annotated, step_of
-from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
+from mmlape.lab.datasets.images import Size, step_of
+from mmlape.lab.datasets.label_maps import LabelIds, read_label_map, require_image_size, size_of_map
 
 
 class SegmentationSource(DataSource):
@@ -28,8 +28,6 @@ class SegmentationSource(DataSource):
     )
     mini_folder = 'ade'
     pack_transform = 'PackSegInputs'
-    classes_optional = True
-    layout_keys = ('data_prefix.img_path', 'data_prefix.seg_map_path')
     counted = 0  # images
 
     @property
@@ -229,30 +227,21 @@ class SegmentationSource(DataSource):
     def _nothing_message(self) -> str:
         ids, summary = self.ids, self.summary
         found = {label + ids.first for label in summary.seen} | {*summary.unlabelled}
-        start = (
-            f'No pixel of the label maps in {self.label_dir} has a class'
-            if not summary.seen
-            else f'All labelled pixels of the label maps in {self.label_dir} are of one class, '
-            f'{summary.classes[min(summary.seen)]}'
+        classes = ', '.join(summary.classes[label] for label in sorted(summary.seen)) or 'no class'
+        return (
+            f'The label maps in {self.label_dir} have nothing to learn: the ids {", ".join(map(str, sorted(found)))}, '
+            f'which are {classes}; {ids.unlabelled} are no label. Write {ids.first} for the first '
+            f'class and {ids.first + 1} for the second, and name both.'
         )
-        fix = 'Correct the label maps, or the classes and reduce_zero_label of the dataset.'
-        if 255 in found and found <= {0, 255}:
-            second, unlabelled = ids.first + 1, ' and '.join(map(str, ids.ignored))
-            fix = (
-                f'{unlabelled} {"are" if len(ids.ignored) > 1 else "is"} no label: write '
-                f'{ids.first} for 0 and {second} for 255, and name both classes.'
-            )
-        shown = ', '.join(map(str, sorted(found)))
-        return f'{start}, so there is nothing to learn (the ids are {shown}). {fix}'
 
     def _map_options(self) -> dict[str, Any]:
         """Return how the pipeline reads label maps."""
         step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
         return dict(backend=step.get('imdecode_backend', 'pillow'), backend_args=step.get('backend_args'))
 
-    def annotated(self, entry: ImageEntry) -> Annotated | None:
-        """Return the size of a label map, and its own tag."""
-        return annotated_by_map(entry.annotation, **self._map_options())
+    def annotated(self, entry: ImageEntry) -> Size | None:
+        """Return the size of a label map."""
+        return size_of_map(entry.annotation, **self._map_options())
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Check the size and the ids of a label map, and count its pixels."""

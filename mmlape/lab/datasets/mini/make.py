@@ -7,11 +7,7 @@ later overwrite safe.
 
 import json
 import math
-import os
-import platform
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +20,7 @@ from mmlape.files import naming
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS
-from mmlape.lab.datasets.mini.writers import SceneOptions, SceneWriter, Thing, encode_image
+from mmlape.lab.datasets.mini.writers import SceneOptions, SceneWriter, encode_image
 
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 MARKER = 'mini_data.json'
@@ -120,7 +116,8 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
     each format and split: format, split, path, images, objects.
 
     Raises:
-        DataError: The target has other content, or cannot be written.
+        DataError: The target has other content.
+        OSError: It cannot be written.
     """
     options = options or MiniOptions()
     root = Path(root)
@@ -128,13 +125,20 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
     target = root.resolve()  # a link stays
     if Path.cwd().is_relative_to(target):
         raise DataError(f'{root} holds the current directory, and is replaced: call it from elsewhere')
-    with naming(root), _staging_directory(target) as partial:
-        rows = options.write(partial)
-        marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
-        files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
-        marker.update(credits=options.credits, files=[MARKER, *files])
-        (partial / MARKER).write_text(json.dumps(marker, indent=1))
-        _publish(partial, target, overwrite)
+    with naming(root):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f'.{target.name}.partial-', dir=target.parent) as folder:
+            partial = Path(folder, 'complete')
+            partial.mkdir()
+            rows = options.write(partial)
+            marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
+            files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
+            marker.update(credits=options.credits, files=[MARKER, *files])
+            (partial / MARKER).write_text(json.dumps(marker, indent=1))
+            if target.is_dir():
+                _require_target(root, overwrite)
+                target.rename(Path(folder, 'earlier'))
+            partial.rename(target)
     return [{**row, 'path': str(root / row['path'])} for row in rows]
 
 
@@ -149,6 +153,7 @@ def read_options(root: str | Path) -> SceneOptions:
         raise DataError(f'{root} has no {MARKER}, so it is no mini data whose scenes can be drawn again')
     try:
         given = json.loads(file.read_text())['options']
+        given.pop('masks', None)  # of versions that could write run lengths, too
         options_class: type[SceneOptions] = ObjectOptions if 'stamps' in given else MiniOptions
         values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
         return options_class(**values)
@@ -166,16 +171,15 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
     description = 'Scanned digits on photographs, made by mmlape'
     for split, count in (('train', options.train), ('val', options.val)):
         rng = options.generator(f'{split} scenes')
-        scans = scenes.Scans(split, rng).sample()
+        scans = scenes.sample_scans(split, rng)
         backgrounds = scenes.Backgrounds(rng, drawn_for=options.drawn_for)
-        writer = SceneWriter(root, split, options.masks, categories, ADE_CLASSES, description)
+        writer = SceneWriter(root, split, categories, ADE_CLASSES, description)
         for _ in track(range(count), f'{split} scenes'):
             digits = int(rng.integers(fewest, most + 1))
             scene = scenes.compose(scans, backgrounds, options.size, digits, options.digit_size, rng, options.grid)
-            things = [Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits]
             behind = PHOTOGRAPHS[scene.photograph]
             described = scenes.describe(scene)
-            writer.add(scene.image, things, ADE_CLASSES.index(behind), border, described, photograph=behind)
+            writer.add(scene.image, scene.digits, ADE_CLASSES.index(behind), border, described, photograph=behind)
         rows += writer.close()
     (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
     return rows
@@ -198,7 +202,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         if split != 'train':
             count = max(len(DIGIT_NAMES), options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = options.generator(f'{split} digits')
-        scans = scenes.Scans(split, rng).sample()
+        scans = scenes.sample_scans(split, rng)
         backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
         size = (options.crop, options.crop)
         folder = root / 'digits' / split
@@ -207,7 +211,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         for number in track(range(count), f'{split} digits'):
             scene = scenes.compose(scans, backgrounds, size, 1, (least, most), rng)
             digit = scene.digits[0]
-            file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.scan:04d}.png'
+            file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.source["scan"]:04d}.png'
             file.write_bytes(encode_image(scene.image, '.png'))
         rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
     return rows
@@ -225,7 +229,7 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
         for split, (scans_of, divisor) in splits.items():
             rng = options.generator(f'{split} vtab {name}')
-            scans = scenes.Scans(scans_of, rng).sample()
+            scans = scenes.sample_scans(scans_of, rng)
             backgrounds = scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
@@ -266,50 +270,3 @@ def _require_target(root: Path, overwrite: bool) -> None:
             raise DataError(
                 f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it elsewhere.'
             )
-
-
-@contextmanager
-def _staging_directory(root: Path) -> Iterator[Path]:
-    """Yield a new directory beside the target.
-
-    Remove it afterwards, and first those of killed processes.
-    """
-    prefix = f'.{root.name}.partial-{platform.node()}-'
-    parent = root.parent
-    partial = parent / f'{prefix}{os.getpid()}'
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        for leftover in parent.glob(f'{prefix}*'):
-            if not _is_running(leftover.name.removeprefix(prefix)):
-                shutil.rmtree(leftover, ignore_errors=True)
-        partial.mkdir()
-    except OSError as error:
-        raise DataError(f'Cannot write to {parent}: {error.strerror}. Choose another directory.') from error
-    try:
-        yield partial
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _is_running(pid: str) -> bool:
-    try:
-        with suppress(PermissionError):  # of another user's process
-            os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    return True
-
-
-def _publish(partial: Path, root: Path, overwrite: bool) -> None:
-    """Move the complete directory to its place, and then remove an earlier one."""
-    if not root.is_dir():
-        partial.rename(root)
-        return
-    _require_target(root, overwrite)
-    earlier = partial.with_name(f'{partial.name}-earlier')
-    try:
-        root.rename(earlier)
-    except OSError as error:  # a volume that is mounted there
-        raise DataError(f'{root} cannot be replaced: {error.strerror}. Name a new folder in it.') from error
-    partial.rename(root)
-    shutil.rmtree(earlier)

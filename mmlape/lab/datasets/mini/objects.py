@@ -6,6 +6,7 @@ each 256 x 256 pixels, and a background of the same scale, whatever its canvas i
 validation share no object and no photograph.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,12 +87,12 @@ class ObjectOptions(SceneOptions):
         found = find_stamps(self.stamps)
         for split, count in (('train', self.train), ('val', self.val)):
             rng = self.generator(f'{split} objects')
-            stamps, backgrounds = Stamps(found, split, rng).sample(), Backgrounds(split, rng)
+            stamps, photographs = sample_stamps(found, split, rng), read_photographs(split)
             writer = SceneWriter(
-                root, split, self.masks, CATEGORIES, CLASSES, 'Stamps of Tux Paint on photographs, made by mmlape'
+                root, split, CATEGORIES, CLASSES, 'Stamps of Tux Paint on photographs, made by mmlape'
             )
             for _ in track(range(count), f'{split} scenes'):
-                image, things = compose(stamps, backgrounds, self, rng)
+                image, things = compose(stamps, photographs, self, rng)
                 writer.add(image, things, CLASSES.index('background'), BORDER)
             rows += writer.close()
         return rows
@@ -125,30 +126,23 @@ def _object(path: Path) -> str:
     return re.split('[-_]', path.stem.lower())[0]
 
 
-class Stamps:
-    """The stamps of one split, 'train' or 'val', in an order that ``rng`` shuffles."""
+def divide_stamps(found: list[list[Path]], split: str) -> list[list[Path]]:
+    """Return the stamps of each class in a split, 'train' or 'val'."""
+    of_class = []
+    for paths in found:
+        objects = sorted({_object(path) for path in paths})
+        held_out = set(objects[VAL_EVERY - 1 :: VAL_EVERY])
+        of_class.append([path for path in paths if (_object(path) in held_out) == (split == 'val')])
+    return of_class
 
-    def __init__(self, found: list[list[Path]], split: str, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.of_class = []
-        for paths in found:
-            objects = sorted({_object(path) for path in paths})
-            held_out = set(objects[VAL_EVERY - 1 :: VAL_EVERY])
-            self.of_class.append([path for path in paths if (_object(path) in held_out) == (split == 'val')])
-        self.images: dict[Path, np.ndarray] = {}
 
-    def sample(self) -> Iterator[tuple[int, str, np.ndarray]]:
-        """Yield (label, name, image (H, W, 4) uint8) without end, classes and stamps of a class equally often."""
-        orders = [self._shuffled(len(paths)) for paths in self.of_class]
-        for label in self._shuffled(len(self.of_class)):
-            path = self.of_class[label][next(orders[label])]
-            if path not in self.images:
-                self.images[path] = read_stamp(path)
-            yield label, path.stem, self.images[path]
-
-    def _shuffled(self, count: int) -> Iterator[int]:
-        while True:
-            yield from map(int, self.rng.permutation(count))
+def sample_stamps(
+    found: list[list[Path]], split: str, rng: np.random.Generator
+) -> Iterator[tuple[int, str, np.ndarray]]:
+    """Yield (label, name, image (H, W, 4) uint8) of a split without end, see `scenes.in_turn`."""
+    read = functools.cache(read_stamp)
+    for label, path in scenes.in_turn(divide_stamps(found, split), rng):
+        yield label, path.stem, read(path)
 
 
 def read_stamp(path: Path) -> np.ndarray:
@@ -166,43 +160,26 @@ def read_stamp(path: Path) -> np.ndarray:
     return image[top : top + high, left : left + wide]
 
 
-class Backgrounds:
-    """Parts of a split's photographs at about their own scale, continued by reflection, so of any size."""
-
-    def __init__(self, split: str, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.photographs = [read_photograph(name) for name in PHOTOGRAPHS[split]]
-
-    def crop(self, height: int, width: int) -> np.ndarray:
-        """Return a part (height, width, 3) from a random position."""
-        photograph = self.photographs[self.rng.integers(len(self.photographs))]
-        zoom = self.rng.uniform(*ZOOM)
-        method = cv2.INTER_AREA if zoom < 1 else cv2.INTER_LINEAR
-        scaled = cv2.resize(photograph, None, fx=zoom, fy=zoom, interpolation=method)
-        rows, columns = (
-            scenes.reflected(int(self.rng.integers(2 * have)), wanted, have)
-            for wanted, have in zip((height, width), scaled.shape)
-        )
-        return scaled[rows[:, None], columns]
+def read_photographs(split: str) -> list[np.ndarray]:
+    """Read the photographs behind the objects of a split."""
+    return [scenes.read_photograph(name) for name in PHOTOGRAPHS[split]]
 
 
-def read_photograph(name: str) -> np.ndarray:
-    """Read a photograph of scikit-learn or scikit-image: (H, W, 3) uint8, BGR."""
-    import skimage.data
-    import sklearn.datasets
-
-    if name in scenes.PHOTOGRAPHS:
-        image = sklearn.datasets.load_sample_image(f'{name}.jpg')
-    else:
-        image = getattr(skimage.data, name)()
-    if image.ndim == 2:
-        image = np.stack([image] * 3, axis=-1)
-    return np.ascontiguousarray(image[..., ::-1])
+def draw_background(photographs: list[np.ndarray], size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Return a random part (H, W, 3) of a photograph at about its own scale, continued by reflection."""
+    photograph = photographs[rng.integers(len(photographs))]
+    zoom = rng.uniform(*ZOOM)
+    method = cv2.INTER_AREA if zoom < 1 else cv2.INTER_LINEAR
+    scaled = cv2.resize(photograph, None, fx=zoom, fy=zoom, interpolation=method)
+    rows, columns = (
+        scenes.reflected(int(rng.integers(2 * have)), wanted, have) for wanted, have in zip(size, scaled.shape)
+    )
+    return scaled[rows[:, None], columns]
 
 
 def compose(
     stamps: Iterator[tuple[int, str, np.ndarray]],
-    backgrounds: Backgrounds,
+    photographs: list[np.ndarray],
     options: ObjectOptions,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, list[Thing]]:
@@ -211,7 +188,7 @@ def compose(
     Return the image (H, W, 3) uint8 in BGR order, and the objects.
     """
     height, width = options.size
-    image = backgrounds.crop(height, width)
+    image = draw_background(photographs, options.size, rng)
     taken, things = np.zeros((height, width), bool), []
     cells = height * width / CELL**2
     least, most = (max(1, round(number * cells)) for number in options.density)

@@ -6,11 +6,14 @@ validation share no scan.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import cv2
 import numpy as np
+
+from mmlape.lab.datasets.mini.writers import Thing
 
 DIGIT_NAMES = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 PHOTOGRAPHS = ('china', 'flower')
@@ -31,6 +34,7 @@ MAX_ROTATION = 8.0  # degrees
 DARK = (10, 60)  # range of each channel of a tile, without the upper end
 LIGHT = (180, 256)  # and of a digit
 PLACEMENT_TRIES = 30
+T = TypeVar('T')
 RELATIONS = (('left of', 'right of'), ('above', 'below'))  # along the columns and the rows
 VOCABULARY = (
     '[PAD]', '[UNK]', '[CLS]', *DIGIT_NAMES, 'a', 'an', 'temple', 'flower', 'photograph', 'of', 'on', 'and', ',',
@@ -40,48 +44,60 @@ VOCABULARY = (
 
 
 @dataclass
-class Digit:
-    """One digit of a scene, and the mask (H, W) of its tile, bool."""
-
-    label: int
-    scan: int
-    mask: np.ndarray
-
-
-@dataclass
 class Scene:
     """An image (H, W, 3) uint8 in BGR order, the digits on it, and the photograph behind them."""
 
     image: np.ndarray
     photograph: int
-    digits: list[Digit] = field(default_factory=list)
+    digits: list[Thing] = field(default_factory=list)
 
 
-class Scans:
-    """The scanned digits of one split, 'train' or 'val', in an order that ``rng`` shuffles."""
+def in_turn(of_class: Sequence[Sequence[T]], rng: np.random.Generator) -> Iterator[tuple[int, T]]:
+    """Yield (label, item) without end, in a random order, classes and the items of a class equally often."""
 
-    def __init__(self, split: str, rng: np.random.Generator) -> None:
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        self.images = (digits.images / 16).astype(np.float32)
-        self.rng = rng
-        self.of_class = []
-        for label in range(len(DIGIT_NAMES)):
-            scans = np.flatnonzero(digits.target == label)
-            held_out = np.arange(len(scans)) % VAL_EVERY == VAL_EVERY - 1
-            self.of_class.append(scans[held_out == (split == 'val')])
-
-    def sample(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield (label, scan number, scan (8, 8) in [0, 1]) without end, classes and scans equally often."""
-        scans_of_class = [self._shuffled(scans) for scans in self.of_class]
-        for label in self._shuffled(np.arange(len(DIGIT_NAMES))):
-            scan = next(scans_of_class[label])
-            yield int(label), int(scan), self.images[scan]
-
-    def _shuffled(self, items: np.ndarray) -> Iterator[int]:
+    def shuffled(items: Sequence) -> Iterator:
         while True:
-            yield from self.rng.permutation(items)
+            for place in rng.permutation(len(items)):
+                yield items[place]
+
+    orders = [shuffled(items) for items in of_class]
+    for label in shuffled(range(len(of_class))):
+        yield label, next(orders[label])
+
+
+def divide_scans(split: str) -> list[np.ndarray]:
+    """Return the numbers of the scans of each digit in a split, 'train' or 'val'."""
+    from sklearn.datasets import load_digits
+
+    labels, of_class = load_digits().target, []
+    for label in range(len(DIGIT_NAMES)):
+        scans = np.flatnonzero(labels == label)
+        held_out = np.arange(len(scans)) % VAL_EVERY == VAL_EVERY - 1
+        of_class.append(scans[held_out == (split == 'val')])
+    return of_class
+
+
+def sample_scans(split: str, rng: np.random.Generator) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yield (label, scan number, scan (8, 8) in [0, 1]) of a split without end, see `in_turn`."""
+    from sklearn.datasets import load_digits
+
+    images = (load_digits().images / 16).astype(np.float32)
+    for label, scan in in_turn(divide_scans(split), rng):
+        yield label, int(scan), images[scan]
+
+
+def read_photograph(name: str) -> np.ndarray:
+    """Read a photograph of scikit-learn or scikit-image: (H, W, 3) uint8, BGR."""
+    import skimage.data
+    import sklearn.datasets
+
+    if name in PHOTOGRAPHS:
+        image = sklearn.datasets.load_sample_image(f'{name}.jpg')
+    else:
+        image = getattr(skimage.data, name)()
+    if image.ndim == 2:
+        image = np.stack([image] * 3, axis=-1)
+    return np.ascontiguousarray(image[..., ::-1])
 
 
 class Backgrounds:
@@ -100,14 +116,10 @@ class Backgrounds:
         share: tuple[float, float] = (0.5, 1.0),
         drawn_for: tuple[int, int] | None = None,
     ) -> None:
-        from sklearn.datasets import load_sample_image
-
         self.rng = rng
         self.share = share
         self.drawn_for = drawn_for
-        self.photographs = []
-        for name in PHOTOGRAPHS:
-            self.photographs.append(np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1]))
+        self.photographs = [read_photograph(name) for name in PHOTOGRAPHS]
 
     def crop(self, height: int, width: int) -> tuple[int, np.ndarray]:
         """Return the index of a photograph, and a crop (height, width, 3) from a random position."""
@@ -212,7 +224,7 @@ def compose(
         mask = np.zeros(size, bool)
         mask[top : top + tile.shape[0], left : left + tile.shape[1]] = tile >= 0.5
         paint(image, tile, ink, top, left, rng)
-        scene.digits.append(Digit(label, scan, mask))
+        scene.digits.append(Thing(label, mask, dict(scan=scan)))
     return scene
 
 

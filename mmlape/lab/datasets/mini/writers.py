@@ -16,7 +16,6 @@ from mmlape.lab.datasets.folders import class_palette
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95
 TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
-MASKS = ('polygon', 'rle')
 LONGEST = 65500  # side of a JPEG file
 Options = TypeVar('Options', bound='SceneOptions')
 
@@ -36,7 +35,6 @@ class SceneOptions:
     train: int = 800  # number of training scenes
     val: int = 100  # number of validation scenes
     size: tuple[int, int] = (256, 256)  # (H, W) of a scene
-    masks: str = 'polygon'  # format of the instance masks, 'polygon' or 'rle'
     seed: int = 0  # the same seed gives the same bytes
 
     credits: ClassVar[Mapping[str, str]]  # where the images come from
@@ -53,7 +51,6 @@ class SceneOptions:
             ('seed', self.seed >= 0, 'must not be negative'),
             ('size', min(self.size) >= 32, 'must be at least 32 on both sides'),
             ('size', max(self.size) <= LONGEST, f'must be at most {LONGEST} on both sides'),
-            ('masks', self.masks in MASKS, f'must be one of {MASKS}'),
         ]
 
     def write(self, root: Path) -> list[dict]:
@@ -87,14 +84,6 @@ class SceneOptions:
         More images of one do not change another.
         """
         return np.random.default_rng([self.seed, zlib.crc32(purpose.encode())])
-
-
-def encode_rle(mask: np.ndarray) -> dict:
-    """Encode a (H, W) bool mask as COCO's compressed run lengths, as text."""
-    from pycocotools import mask as coco_mask
-
-    rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
-    return {'size': [int(side) for side in rle['size']], 'counts': rle['counts'].decode('ascii')}
 
 
 def encode_polygons(mask: np.ndarray) -> list[list[float]]:
@@ -132,20 +121,13 @@ class SceneWriter:
     Args:
         root: Receives ``coco/`` and ``ade/``.
         split: 'train' or 'val'.
-        masks: How COCO's masks are written, 'polygon' or 'rle'.
         categories: COCO's name and supercategory of each class.
         classes: ADE20K's names; its label 0 is unlabelled.
         description: What the scenes show.
     """
 
     def __init__(
-        self,
-        root: Path,
-        split: str,
-        masks: str,
-        categories: Iterable[tuple[str, str]],
-        classes: Sequence[str],
-        description: str,
+        self, root: Path, split: str, categories: Iterable[tuple[str, str]], classes: Sequence[str], description: str
     ) -> None:
         self.root, self.split = root, split
         self.folder = root / 'coco' / f'{split}2017'
@@ -153,7 +135,6 @@ class SceneWriter:
         self.maps, self.labels = (root / 'ade' / kind / ADE_SPLITS[split] for kind in ('images', 'annotations'))
         for folder in (self.folder, self.file.parent, self.maps, self.labels):
             folder.mkdir(parents=True, exist_ok=True)
-        self.encode = encode_polygons if masks == 'polygon' else encode_rle
         self.categories = [
             dict(id=i + 1, name=name, supercategory=group) for i, (name, group) in enumerate(categories)
         ]
@@ -193,7 +174,7 @@ class SceneWriter:
                     bbox=[left, top, wide, high],
                     area=int(thing.mask.sum()),
                     iscrowd=0,
-                    segmentation=self.encode(thing.mask),
+                    segmentation=encode_polygons(thing.mask),
                     **thing.source,
                 )
             )
