@@ -77,9 +77,21 @@ TRAINING = {
     'a transform': ('train_pipeline[3].update(type="RandomFilp")', 'did you mean RandomFlip'),
     'an argument of a hook': ("default_hooks['checkpoint'].update(max_keep_ckpt=1)", 'did you mean max_keep_ckpts'),
     # what a run would watch
+    'a best metric of other letters': (
+        BEST.format('save_best="mIou"'),
+        r'save_best=mIou: val_evaluator has no such metric: did you mean mIoU.*It has aAcc, mIoU, mAcc',
+    ),
     'a best one without validations': (
         'val_dataloader = val_cfg = val_evaluator = None',
         r'save_best=mIoU: there is no validation',
+    ),
+    'an early stop by no metric': (
+        STOP.format('accuracy/top1'),
+        r'custom_hooks\.0\.monitor=accuracy/top1: val_evaluator has no',
+    ),
+    'a plateau of what is not measured': (
+        'param_scheduler = [dict(type="ReduceOnPlateauLR", by_epoch=False)]',
+        r'param_scheduler\.0\.monitor=loss: val_evaluator has no such metric.*It has aAcc, mIoU, mAcc',
     ),
     'a plateau from above': (
         'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", by_epoch=False)]',
@@ -108,6 +120,7 @@ ALLOWED = {
     'checkpoints by iterations, of epochs': EPOCHS.format(STEPS.format('')) + BEST.format('by_epoch=False'),
     'a validation at the end alone': 'train_cfg["val_interval"] = 1000',
     'the first metric': BEST.format('save_best="auto"'),
+    'metrics with a prefix': 'val_evaluator.update(prefix="seg")\n' + BEST.format('save_best="seg/mIoU"'),
     "a metric of the user's": OWN + BEST.format('save_best="own/quality", rule="less"'),
     'no validation': BEST.format('save_best=None') + '\nval_dataloader = val_cfg = val_evaluator = None',
     'a plateau': 'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", rule="greater", by_epoch=False)]',
@@ -160,8 +173,8 @@ def test_a_misspelt_key_of_a_dict_without_a_type_is_an_error_of_the_file():
 def test_what_only_a_validation_tells_is_an_error_of_the_trial(data, tmp_path, capfd):
     """The names of metrics, a user's own too; MMEngine ends in a KeyError, or never stops."""
     for extra, expected in each((
-        (BEST.format('save_best="mIou", rule="greater"'), 'save_best=mIou: val_evaluator has no .* it has aAcc, mIoU'),
-        (OWN + STOP.format('own/quantity'), 'EarlyStoppingHook=own/quantity: .*own/quality'),
+        (OWN + BEST.format('save_best="own/quantity", rule="less"'), 'own/quantity: .* did you mean own/quality'),
+        (OWN + STOP.format('own/quantity'), 'own/quantity: .* did you mean own/quality'),
     )):  # fmt: skip
         config = str(tiny.write_config(tmp_path, data, extra))
         assert main(['train', config, '--work-dir', str(tmp_path / 'run'), '--smoke', '--seed', '1']) == 1

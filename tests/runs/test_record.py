@@ -60,7 +60,7 @@ def test_a_run_of_32_iterations_never_fails_in_another(tmp_path, iteration, plac
 def test_a_resumed_run_keeps_what_it_had_at_its_checkpoint(tmp_path, greater, scores, best):
     evaluated(tmp_path, 'score', greater, tuple(enumerate(scores, 1)))
     run = resumed(tmp_path, 3)
-    assert run.record.last.step == 3 and (run.record.best is None or run.record.best.step == best)
+    assert run.record.last.step == 3 and run.record.best.step == best
     assert run.has_evaluated(3) and not run.has_evaluated(4)
     run.begin()
     assert steps(tmp_path) == [1, 2, 3]

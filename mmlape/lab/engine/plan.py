@@ -1,6 +1,5 @@
 """The configuration of a run, settled once: what the trainer, the evaluator and a study all work from."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +15,8 @@ from mmlape.lab.engine.compiling import KEY, compile_mode
 from mmlape.lab.engine.config import config_name
 from mmlape.lab.engine.distributed.sharding import distribution
 from mmlape.lab.engine.optim import set_amp
-from mmlape.lab.engine.schedule import check_schedule, check_units, schedulers, shorten, stretch
-from mmlape.lab.evaluation.names import RANKING
+from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
+from mmlape.lab.engine.watched import check_watched
 from mmlape.lab.runs.identity import collect
 from mmlape.lab.runs.schema import Identity
 
@@ -200,41 +199,3 @@ def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
 def default_work_dir(cfg: Config, work_dir: str | Path | None) -> Path:
     """Return the given work dir, else the configuration's own, else ``work_dirs/<name of the configuration>``."""
     return Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / config_name(cfg)).absolute()
-
-
-def check_watched(cfg: Config) -> None:
-    """Check what chooses the best checkpoint, ends a run or lowers its rate by a metric of the validation.
-
-    Which metrics there are is known at the first validation, see `require_measured`.
-
-    Raises:
-        ConfigError: There is no validation, or the rule is that of a loss.
-    """
-    for key, metric, rule in _watched(cfg):
-        if not all(cfg.get(part) for part in ('val_dataloader', 'val_evaluator')):
-            raise ConfigError(f'{key}={metric}: there is no validation, so it has no effect: set one, or remove it')
-        if metric in RANKING and rule == 'less':
-            fix = f"{key.rpartition('.')[0]}.rule='greater'"
-            raise ConfigError(f"{key}={metric} with the rule 'less': more of it is better, so set {fix}")
-
-
-def require_measured(key: str, metric: str, measured: Iterable[str]) -> None:
-    """Raise ConfigError unless a metric that a key names is among those of an evaluation."""
-    names = list(measured)
-    if metric not in names:
-        raise ConfigError(f'{key}={metric}: val_evaluator has no such metric; it has {", ".join(names)}')
-
-
-def _watched(cfg: Config) -> Iterator[tuple[str, str, str | None]]:
-    """Yield key, metric and rule of what watches a metric."""
-    checkpoint = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
-    best = checkpoint.get('save_best') or []
-    for metric in [best] if isinstance(best, str) else best:
-        yield 'default_hooks.checkpoint.save_best', metric, checkpoint.get('rule')
-    for index, hook in enumerate(cfg.get('custom_hooks') or []):
-        if str(hook.get('type')).endswith('EarlyStoppingHook') and 'monitor' in hook:
-            yield f'custom_hooks.{index}.monitor', hook['monitor'], hook.get('rule')
-    for key, scheduler in schedulers(cfg):
-        if 'ReduceOnPlateau' in str(scheduler.get('type')):
-            # what MMEngine takes by default
-            yield f'{key}.monitor', scheduler.get('monitor', 'loss'), scheduler.get('rule', 'less')

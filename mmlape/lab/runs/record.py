@@ -147,14 +147,16 @@ class Recorder:
         self.write()
 
     def rewind(self, previous: RunRecord | None, evaluations: list[Evaluation], step: int) -> None:
-        """Take over an earlier part's evaluations up to the step of the checkpoint that is resumed from.
-
-        If the best one was later, the next evaluation finds the best of them.
-        """
+        """Take over an earlier part's evaluations up to the step of the checkpoint that is resumed from."""
         self.evaluations = [old for old in evaluations if old.step <= step]
         best = previous.best if previous else None
+        if best and best.step > step:
+            key, value = best.key, best.value
+            scored = [] if value is None else _scored(evaluations, key)
+            greater = all(value >= old.metrics[key] for old in scored)
+            best = _best(self.evaluations, key, greater)
         self.record.last = self.evaluations[-1] if self.evaluations else None
-        self.record.best = best if best and best.step <= step else None
+        self.record.best = best
 
     def has_evaluated(self, step: int) -> bool:
         """Return whether the weights of this step have been evaluated."""

@@ -12,7 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmlape.console import file_size
 from mmlape.errors import DiskSpaceError
 from mmlape.lab.engine.distributed.processes import any_process, on_main_process
-from mmlape.lab.engine.plan import require_measured
+from mmlape.lab.engine.watched import require_measured
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.record import Recorder
 

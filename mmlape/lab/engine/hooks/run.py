@@ -15,8 +15,8 @@ from mmlape.lab.datasets.content import DataContent, contents_of
 from mmlape.lab.engine.distributed.processes import any_process, on_main_process
 from mmlape.lab.engine.hooks.evaluation import PerClassHook
 from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.engine.plan import require_measured
 from mmlape.lab.engine.seeding import derive_seed, seed_everything
+from mmlape.lab.engine.watched import require_measured
 from mmlape.lab.evaluation.names import ranked
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import imported
