@@ -97,6 +97,14 @@ TRAINING = {
         'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", by_epoch=False)]',
         r"monitor=mIoU with the rule 'less': .* set param_scheduler\.0\.rule='greater'",
     ),
+    'a cycle that is over': (
+        'param_scheduler = [dict(type="OneCycleLR", eta_max=0.1, total_steps=4, by_epoch=False)]',
+        r'param_scheduler\.0\.total_steps=4 is over before .* set param_scheduler\.0\.total_steps=6, or .*end=4',
+    ),
+    'paths that are always dropped': (
+        'model["backbone"]["drop_path_rate"] = 1.5',
+        r'drop_path_rate: 1\.5 is no share',
+    ),
     # what MMEngine or torch refuse while they build
     'a batch of 0': ('train_dataloader["batch_size"] = 0', r'train_dataloader.batch_size=0 is no whole number'),
     'a rate as text': ('optim_wrapper["optimizer"]["lr"] = "abc"', 'optim_wrapper.* cannot be built: TypeError'),
@@ -246,6 +254,16 @@ def test_nothing_else_is_an_error(data, tmp_path):
         cfg = load_config(tiny.write_config(tmp_path, data, extra))
         check_units(cfg)
         check_schedule(cfg)
+
+
+def test_an_early_stop_by_ap_says_what_counts_as_better():
+    """MMEngine's default of 0.1 is for percent: by it, AP never becomes better."""
+    stop = dict(type='EarlyStoppingHook', monitor='coco/bbox_mAP', rule='greater', patience=3)
+    cfg = Config(dict(default_scope='mmdet', train_cfg=dict(max_epochs=12), custom_hooks=[stop]))
+    with pytest.raises(ConfigError, match=r'min_delta is 0\.1 .* ten points of coco/bbox_mAP, .* after 3 validations'):
+        check_units(cfg)
+    cfg.custom_hooks[0].min_delta = 0.001
+    check_units(cfg)
 
 
 def test_a_size_that_nothing_reads_and_a_pipeline_that_packs_nothing(data, tmp_path):

@@ -41,6 +41,15 @@ def check_units(cfg: Config) -> None:
     loop = cfg.train_cfg
     if loop.get('val_interval', 1) < 1:
         raise ConfigError(f'train_cfg.val_interval={loop.val_interval} is no whole number of at least 1')
+    for number, hook in enumerate(cfg.get('custom_hooks') or []):
+        is_of_ap = cfg.get('default_scope') == 'mmdet' and 'mAP' in str(hook.get('monitor'))
+        if is_of_ap and str(hook.get('type')).endswith('EarlyStoppingHook') and 'min_delta' not in hook:
+            key = f'custom_hooks.{number}'
+            raise ConfigError(
+                f'{key} (EarlyStoppingHook): min_delta is 0.1 by default, which is ten points of {hook.monitor}, so '
+                f'the run would end after {hook.get("patience", 5)} validations with smaller steps: set '
+                f'{key}.min_delta=0.001, for example'
+            )
     if not loop.get('max_iters'):
         return
     counting = [(key, f'{key} ({part.get("type")})', part) for key, part in schedulers(cfg)]
@@ -71,6 +80,12 @@ def check_schedule(cfg: Config) -> None:
         run = cfg.train_cfg.get(length)
         ends = [value for value in (given, run) if value is not None]
         if not ends or begin < min(ends):
+            steps = scheduler.get('total_steps')  # of OneCycleLR, which raises an error behind them
+            if steps and ends and begin + steps < min(ends):
+                raise ConfigError(
+                    f'{key}.total_steps={steps} is over before {key} ({scheduler.get("type")}) ends: set '
+                    f'{key}.total_steps={min(ends) - begin}, or {key}.end={begin + steps}'
+                )
             continue
         end = min(ends)
         why = f'{key}.end={given}'
