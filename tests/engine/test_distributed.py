@@ -4,9 +4,11 @@ import itertools
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import forking_python
 import pytest
@@ -18,6 +20,7 @@ from mmengine.config import Config
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.distributed import launch
 from mmlape.lab.engine.distributed import processes as distributed
 from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.runs.record import running_in
@@ -194,8 +197,8 @@ def test_a_machine_that_does_not_join_is_an_error(config):
     more = dict(NNODES='2', NODE_RANK='0', MASTER_ADDR='127.0.0.1', PORT=free_port(), RDZV_TIMEOUT='3')
     printed = tiny.run(TOOLS / 'dist_train.sh', config, '1', cwd=config.parent, status=1, **more)
     assert 'machine 0 of 2: waiting for the others at 127.0.0.1:' in printed and 'up to 3 s' in printed
-    error = next(line for line in printed.splitlines() if line.startswith('mmlape: error: the 2 machines'))
-    assert 'did not meet at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in printed
+    error = next(line for line in printed.splitlines() if line.startswith('mmlape: error: not all 2 machines'))
+    assert 'joined at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in printed
 
 
 @pytest.mark.release
@@ -348,3 +351,26 @@ def test_steps_of_a_slurm_job_have_ports_of_their_own(monkeypatch):
         distributed._adopt_slurm_variables()
         ports.add(int(os.environ['MASTER_PORT']))
     assert len(ports) == 100 and min(ports) >= 20000 and max(ports) < 32768
+
+
+def test_a_taken_port_says_so(tmp_path):
+    with socket.socket() as other:
+        other.bind(('127.0.0.1', 0))
+        other.listen()
+        more = dict(PORT=str(other.getsockname()[1]))
+        printed = tiny.run(TOOLS / 'dist_train.sh', 'none.py', '1', cwd=tmp_path, status=1, **more)
+        assert f'mmlape: error: port {more["PORT"]} of this machine is taken' in printed and 'Traceback' not in printed
+        assert 'machines' not in printed and 'leave it out' in printed
+    for no_port in ('abc', '99999'):
+        printed = tiny.run(TOOLS / 'dist_train.sh', 'none.py', '1', cwd=tmp_path, status=1, PORT=no_port)
+        assert f'PORT={no_port} is no number up to 65535' in printed and 'Traceback' not in printed
+
+
+def test_a_stopped_process_goes_on_when_its_run_is_ended(monkeypatch):
+    """Else none of the others reaches the end of its step, and nothing is saved."""
+    monkeypatch.setattr(launch, '_close', lambda *options: None)
+    with subprocess.Popen(['sleep', '60']) as stopped:
+        stopped.send_signal(signal.SIGSTOP)
+        launch._close_patiently(SimpleNamespace(pids=lambda: {0: stopped.pid}))
+        stopped.terminate()
+        assert stopped.wait(tiny.GUARD) == -signal.SIGTERM, 'a stopped process would not see it'

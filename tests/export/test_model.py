@@ -512,6 +512,7 @@ def test_integers_are_those_of_the_largest_values(tmp_path):
     rng = np.random.default_rng(0)
     images, larger = rng.normal(size=(2, 3, 4, 5)).astype('f'), 9 * rng.normal(size=(1, 3, 4, 5)).astype('f')
     first, last = rng.normal(size=(5, 6)).astype('f') * np.float32([1, 2, 4, 8, 16, 32]), rng.normal(size=(6, 7))
+    first[1::2] = last[1::2] = 0  # without VNNI a processor adds the products of two neighbours in 16 bits
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
     nodes = [
         helper.make_node('MatMul', ['image', 'first'], ['a'], name='one'),

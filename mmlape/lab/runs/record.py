@@ -25,6 +25,8 @@ from mmlape.lab.runs.schema import (
 )
 
 LOCK = '.lock'
+RESERVE = '.reserve'
+"""A file that is deleted to make room for the record of a run that fails because the disk is full."""
 SHARING = 'MMLAPE_SHARING'
 """The variable by which a launcher tells a run how many runs share its GPU, or the cores."""
 
@@ -99,6 +101,7 @@ class Recorder:
         self.iteration = 0
         self.writes = write
         self.evaluations: list[Evaluation] = []
+        self._spare: int | None = None  # a descriptor for the record of a run that fails because there is no other
         record.state, record.reason, record.failure = 'running', None, None
 
     @property
@@ -125,17 +128,27 @@ class Recorder:
         self.record.updated = time.time()
         if self.writes:
             write_evaluations(self.folder, self.evaluations)
+            (self.folder / RESERVE).write_bytes(os.urandom(1 << 16))
+            self._spare = os.open(os.devnull, os.O_RDONLY)
             write_record(self.folder, self.record)
 
     def finish(self) -> None:
         """Record that the run is complete."""
         self.record.state, self.record.finished = 'finished', time.strftime('%Y-%m-%dT%H:%M:%S')
-        self.write()
+        self._end()
 
     def fail(self, failure: Failure) -> None:
         """Record a failure, and the iterations that were complete by then."""
         self.record.iter = max(self.record.iter or 0, self.iteration - 1)
         end_by(self.record, failure)
+        self._end()
+
+    def _end(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+        if self.writes:
+            (self.folder / RESERVE).unlink(missing_ok=True)
         self.write()
 
     def add_evaluation(self, entry: Evaluation, key: str, greater: bool = True) -> None:
