@@ -362,7 +362,6 @@ PLAIN = (
 _TABLE = ((AbsolutePosition,),)
 _CLASS_TOKEN = {'a class token': 'cls_token'}
 _LAST_NORM = {'a last norm': r'norm\.weight'}
-_QKV_BIAS = {'a bias of queries, keys and values': r'blocks\.0\.attn\.qkv\.bias'}
 _PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
 
 
