@@ -11,6 +11,7 @@ from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from synthetic import write_log
 from torch import nn
 
+from mmlape.errors import DataError
 from mmlape.lab.analysis.gradient_norms import read_norms
 from mmlape.lab.engine.hooks.gradient_norm import TAG, gradient_norms
 
@@ -143,3 +144,12 @@ def test_a_resumed_runs_norms_are_those_of_all_its_parts(tmp_path):
     steps, norms = arm.over_time('blocks.0')
     assert (steps.tolist(), norms.tolist()) == ([1, 2, 3, 4], [[8.0, 2.0, 4.0, 6.0]])
     assert arm.by_depth(3).tolist() == [[4.0, 4.0]]
+
+
+def test_runs_of_other_layers_are_no_arm(tmp_path):
+    for deep, shallow in ((1, 2), (2, 1)):
+        arm = tmp_path / f'arm_{deep}'
+        logged_run(arm / f'seed_{deep}', [1.0], ('patch_embed', 'blocks.0', 'blocks.1', 'all'))
+        logged_run(arm / f'seed_{shallow}', [1.0])
+        with pytest.raises(DataError, match=f'{arm.name}: its runs.* have other parts'):
+            read_norms([arm])

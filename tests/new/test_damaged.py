@@ -130,6 +130,7 @@ def test_a_fault_is_named_or_the_books_balance(folders, tmp_path_factory, form, 
     for book in found.books():
         assert book.total == sum(book.used.values()) + book.left_out.total()
     assert found.images()['train'] <= whole.images()['train'] + (kind in ('image added', 'image twice'))
-    if kind != 'annotation removed':
+    # a list of names that lacks its end is a list of names
+    if kind != 'annotation removed' and (kind, names) != ('cut off', {'classes.txt'}):
         assert (found.task, found.form, found.classes) == (whole.task, whole.form, whole.classes)
         assert found.images().keys() == whole.images().keys()

@@ -61,7 +61,8 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
     two folders stay apart, and are named by their paths.
 
     Raises:
-        DataError: A folder has no logged gradient norms.
+        DataError: A folder has no logged gradient norms, or an arm's runs are of models with other
+            layers.
     """
     arms: dict[Path, NormArm] = {}
     for work_dir in work_dirs:
@@ -79,6 +80,8 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
     names = [arm.name for arm in arms.values()]
     for folder, arm in arms.items():
         arm.name = str(folder) if names.count(folder.name) > 1 else folder.name
+        if any(list(values) != arm.parts for norms in arm.runs.values() for values in norms.values()):
+            raise DataError(f'{arm.name}: its runs, or iterations of one, have other parts, so their models differ')
     return list(arms.values())
 
 

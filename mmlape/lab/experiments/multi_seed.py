@@ -178,5 +178,8 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int], allow_software: b
     console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary.unfinished.items():
         say(f'not counted: seed {seed}, {outcome}')
+    others = [run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary.seeds]
+    if others:
+        print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')
     print(f'wrote {folder / SUMMARY}')
     return not summary.unfinished

@@ -11,7 +11,7 @@ from mmlape.files import read_json, write_json
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.experiments.sequential import Look, SequentialPlan, looks
-from mmlape.lab.experiments.statistics import LEAST
+from mmlape.lab.experiments.statistics import LEAST, pooled, seeds_needed
 from mmlape.lab.runs.run import read_seeds
 from mmlape.page import Part
 from mmlape.tables import text_table
@@ -107,7 +107,9 @@ class UntilStudy:
             ended = itertools.takewhile(lambda pair: all(run.state in ('finished', 'failed') for run in pair), pairs)
             order = [run.seed for run, _ in ended]
             found = tuple(looks(self.plan, values[name], values[baseline], order))
-            verdicts.append(Verdict(name, baseline, metric, len(self.seeds), found))
+            spread = pooled([list(values[arm].values()) for arm in (name, baseline)])
+            fixed = seeds_needed(self.margin, spread.std) if spread and spread.std else None
+            verdicts.append(Verdict(name, baseline, metric, len(self.seeds), found, fixed))
         return verdicts
 
 
@@ -120,6 +122,7 @@ class Verdict:
     metric: str  # empty before the first run has finished
     most: int  # seeds of the plan
     looks: tuple[Look, ...]  # with 3, 4, ... seeds; the last one decides, or the study continues
+    fixed: int | None = None  # seeds of either arm by which a test at one time finds the margin; None if unknown
 
     @property
     def decision(self) -> str:
@@ -159,8 +162,14 @@ def parts(verdicts: Sequence[Verdict]) -> list[Part]:
         for verdict in verdicts
         for look in verdict.looks
     ]
+    fixed = [
+        f'{verdict.arm}: {verdict.fixed} seeds in each arm find a difference of the margin with 80 % power in one '
+        'test at the end, by the spread here'
+        for verdict in verdicts
+        if verdict.fixed
+    ]
     table = text_table(('arm', 'seeds', 'difference', 'interval that holds at every look', 'decision'), rows, 1)
-    return [Part('list', [*map(str, verdicts)]), Part('table', table, 'Seed by seed')]
+    return [Part('list', [*map(str, verdicts), *fixed]), Part('table', table, 'Seed by seed')]
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:

@@ -30,7 +30,7 @@ FIELDS = {
         'task': "'detection', 'segmentation' or 'classification'; null if unknown.",
         'metrics': 'Those that arms are compared by.',
         'data_fraction': 'The share of the training images that it was trained on.',
-        'model': "The papers' names of its model.",
+        'model': "The papers' names of its model. Behind the pretraining '*' is LaPE, '?' another joining.",
         'paper': "The papers' figures by metric, as printed.",
         'seeds': 'Of the runs that are averaged.',
         'unfinished': 'Why a run is not averaged, by seed.',
