@@ -22,7 +22,7 @@ def require_device(device: str) -> None:
     import torch
 
     if device == 'cuda' and not torch.cuda.is_available():
-        raise ConfigError('torch sees no GPU here: measure the CPU with --device cpu')
+        raise ConfigError('torch sees no GPU here: measure the CPU with --device cpu, --quick for a trial')
 
 
 def describe(device: str, threads: int | None) -> dict:

@@ -42,6 +42,17 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     return order[torch.ops.torchvision.nms(corners, ranks, iou_threshold)]
 
 
+def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
+    """Return groups of boxes (N, 5 with scores): each that NMS keeps, followed by those that it suppresses."""
+    boxes, left, groups = dets[:, :4].double(), dets[:, 4].sort(descending=True).indices, []
+    while len(left):
+        similar = _ious(boxes[left[0]], boxes[left], 0) >= iou_threshold
+        similar[0] = True
+        groups.append(left[similar].tolist())
+        left = left[~similar]
+    return groups
+
+
 def softnms(
     boxes: Tensor,
     scores: Tensor,

@@ -67,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the data, and print a table of it."""
+    import signal
+    import sys
     from dataclasses import fields
 
     from rich.table import Table
@@ -79,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.datasets.mini.writers import SceneOptions
     from mmlape.quiet import printable
 
+    # an exit, so that nothing is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options_class: type[SceneOptions] = ObjectOptions if args.stamps else MiniOptions
     others = (OF_DIGITS, MiniOptions, 'digits') if args.stamps else (OF_OBJECTS, ObjectOptions, 'objects (--objects)')
     for name in others[0]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mmcv
 
-from mmlape.lab.datasets.images import ImageLoader, Size, require_annotated_size
+from mmlape.lab.datasets.images import Annotated, ImageLoader, Size, require_annotated_size
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.found import Found, Part, Sample
 
@@ -69,7 +69,7 @@ class Dense(Found):
     def write_part(self, sample: Sample, part: Part, root: Path, name: str) -> Sample:
         """Write a part of an image without loss, as training reads the image, and return its sample."""
         (left, top, right, low), path = part, str(self.listing.root / sample.image)
-        image = ImageLoader().load(path, lambda: self.annotated(sample))
+        image = ImageLoader().load(path, lambda: Annotated(self.annotated(sample)))
         require_annotated_size(path, image.size, self.annotated(sample), sample.file)
         mmcv.imwrite(image.pixels[top:low, left:right], str(root / name))
         return replace(sample, image=name)

@@ -20,7 +20,7 @@ from mmlape.errors import DataError
 from mmlape.lab.datasets import images
 from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.formats import SPLITS
-from mmlape.lab.datasets.images import EITHER, ImageLoader, open_image
+from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
 
 # ---------------------------------------------------------------- label maps, and their perfect model
 
@@ -202,11 +202,12 @@ def turn_back(array: np.ndarray, tag: int) -> np.ndarray:
     return np.ascontiguousarray(TURN[{6: 8, 8: 6}.get(tag, tag)](array))
 
 
-def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False):
+def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False, tag_maps: bool = False):
     """Give all images a tag; ``stored``: their label maps are of the pixels as they are stored."""
     exif = Image.Exif()
     exif[0x112] = tag
     options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
+    of_maps = dict(exif=exif) if tag_maps else {}
 
     def change(root, split):
         for path in files(root, 'images', split):
@@ -217,7 +218,7 @@ def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = Fal
             if not stored:
                 pixels = turn_back(pixels, tag)
             path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
-            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG'))
+            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG', **of_maps))
 
     return change
 
@@ -340,6 +341,8 @@ CASES_OF_MAPS = (
     *(warned(f'tag {tag}, both fit', tagged(tag), 'orientation', str(tag), 'near 0', 'exiftool', score=100.0)
       for tag in (2, 4)),
     warned('a square image', tagged(6, square=True), 'orientation', '6', 'near 0', score=100.0),
+    warned('square images, tags of the maps, too', tagged(6, stored=True, square=True, tag_maps=True), 'orientation',
+           'stored pixels', score=100.0),
     right('32 bits', ids(lambda a: a.astype(np.int32), form='TIFF')),
     right('255', ids(lambda a: np.where(a == 0, np.uint8(255), a))),
     wrong('above 255', ids(wide, last=True), 'labels', '3.png', 'id 25', 'ids 1 to 3', in_images=True),
@@ -349,9 +352,9 @@ CASES_OF_MAPS = (
           options=named(*(f'c{n}' for n in range(300)))),
     wrong('only 0', ids(lambda a: a * 0), 'no class', 'labels', 'nothing to learn'),
     wrong('only 255', ids(lambda a: a * 0 + 255), 'no class', 'nothing to learn', '255'),
-    wrong('0 and 255', ids(binary), 'no class', '0, 255', 'Write 1 for the first class and 2'),
+    wrong('0 and 255', ids(binary), 'no class', '0, 255', 'Write 1 for the first class, 2'),
     wrong('0 and 255, from 0', both(ids(binary), classes(lambda b: b'ground\n' + b)), 'are ground', '0, 255',
-          'Write 0 for the first class and 1', options={**FROM_0, **named('ground', *CLASSES)}),
+          'Write 0 for the first class, 1', options={**FROM_0, **named('ground', *CLASSES)}),
     wrong('one class', ids(lambda a: (a == 2).astype(np.uint8) * 2), 'are tree', 'nothing to learn',
           splits=('train',)),
     warned('from 0 as if from 1', ids(lambda a: np.where(a > 0, a - 1, 255).astype(np.uint8)), 'ids from 0 to 2',
@@ -567,7 +570,7 @@ def test_an_image_that_opencv_does_not_turn(tmp_path):
     exif[0x112] = 3
     image, _ = scene(0)
     (tmp_path / 'a.avif').write_bytes(saved(image, 'AVIF', exif=exif))
-    annotated = lambda: image.size  # noqa: E731
+    annotated = lambda: Annotated(image.size)  # noqa: E731
     stored, turned = (
         ImageLoader(imdecode_backend=backend).load(str(tmp_path / 'a.avif'), annotated)
         for backend in ('cv2', 'pillow')

@@ -374,3 +374,20 @@ def test_a_stopped_process_goes_on_when_its_run_is_ended(monkeypatch):
         launch._close_patiently(SimpleNamespace(pids=lambda: {0: stopped.pid}))
         stopped.terminate()
         assert stopped.wait(tiny.GUARD) == -signal.SIGTERM, 'a stopped process would not see it'
+
+
+def test_the_time_out_reaches_the_process_group(monkeypatch):
+    """Long enough for an evaluation by default, and the configuration's where it says one; on GPUs and without."""
+    given = {}
+    variables = dict(RANK='0', WORLD_SIZE='1', LOCAL_RANK='0', MASTER_ADDR='127.0.0.1', MASTER_PORT='1')
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.distributed, 'init_process_group', lambda *args, **kwargs: given.update(kwargs))
+    for gpu in (False, True):
+        monkeypatch.setattr(torch.cuda, 'is_available', lambda gpu=gpu: gpu)
+        monkeypatch.setattr(torch.cuda, 'device_count', lambda: 1)
+        monkeypatch.setattr(torch.cuda, 'set_device', lambda _: None)
+        distributed.init_processes('pytorch', dict(backend='nccl'))
+        assert given.pop('timeout').total_seconds() == 3600
+        distributed.init_processes('pytorch', dict(timeout=77))
+        assert given.pop('timeout').total_seconds() == 77

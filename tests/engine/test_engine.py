@@ -55,7 +55,7 @@ def test_a_syntax_error_names_file_and_line(config_file):
         ('optim_wrapper.optimizer.lr.x=1', 'lr is a dict in the child config but is of type'),
         ('train_dataloader.dataset.pipeline.9.type=Resize', 'exceeds the length of list'),
         ('max_iters', 'takes key=value pairs'),
-        ('a=[1,(2]', 'neither a Python literal nor a list of words'),
+        ('a=[1,(2]', 'Imbalanced'),
     ],
 )
 def test_a_mistyped_override_is_refused(config_file, option, message):

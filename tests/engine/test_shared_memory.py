@@ -4,10 +4,13 @@ import multiprocessing
 import shutil
 import types
 
+import numpy as np
 import pytest
 import tiny
 import torch
 import trouble
+from mmdet.structures.bbox import HorizontalBoxes
+from mmdet.structures.mask import BitmapMasks
 from torch.utils.data import DataLoader
 
 from mmlape.cli import main
@@ -30,18 +33,26 @@ class Images(torch.utils.data.Dataset):
 
 
 def test_what_the_workers_hold_ready_must_fit(monkeypatch):
-    """Workers x batches x images x the largest image and a kilobyte; random states stay."""
+    """Workers x batches x images x the largest image, to the byte; random states stay."""
     free = types.SimpleNamespace(free=0)
     monkeypatch.setattr(shutil, 'disk_usage', lambda path: free)
     loader = DataLoader(Images(), batch_size=4, num_workers=3, prefetch_factor=5)
     before = str(random_states())
-    free.free = 3 * 5 * 4 * (2 * IMAGE + 2000)
-    runner.require_shared_memory(loader, 'train_dataloader')
     free.free = 3 * 5 * 4 * 2 * IMAGE
+    runner.require_shared_memory(loader, 'train_dataloader')
+    free.free -= 1
     with pytest.raises(TrainingError, match='--shm-size.*train_dataloader.num_workers=0'):
         runner.require_shared_memory(loader, 'train_dataloader')
     assert str(random_states()) == before
     runner.require_shared_memory(DataLoader(Images(), batch_size=4), 'train_dataloader')
+
+
+def test_tensors_alone_are_counted():
+    """Masks of NumPy are pickled beside them."""
+    sample = dict(boxes=HorizontalBoxes(torch.zeros(5, 4)), masks=BitmapMasks(np.zeros((20, 64, 64)), 64, 64))
+    assert (
+        runner.tensor_bytes([dict(inputs=torch.zeros(3, 2, 2), sample=sample, name='a')]) == 3 * 2 * 2 * 4 + 5 * 4 * 4
+    )
 
 
 LONG = """

@@ -51,6 +51,13 @@ def test_nms_keeps_the_same_boxes_in_the_same_order(ext, kind, scores, offset, c
     assert len(kept) < 60
 
 
+@pytest.mark.parametrize(('kind', 'case'), cases('nms_match'))
+def test_nms_match_groups_the_same_boxes(ext, kind, case):
+    groups = ext.nms_match(case['dets'], iou_threshold=0.4)
+    assert [int(index) for group in groups for index in group] == case['groups'].tolist()
+    assert [len(group) for group in groups] == case['lengths'].tolist()
+
+
 @pytest.mark.parametrize(('method', 'offset', 'case'), cases('softnms'))
 def test_soft_nms_gives_the_same_scores(ext, method, offset, case):
     dets = torch.zeros(40, 5)
@@ -83,6 +90,7 @@ def test_nms_takes_other_dtypes(dtype):
 
 def test_no_boxes():
     assert mmcv_ext.nms(torch.zeros(0, 4), torch.zeros(0), 0.5, 0).shape == (0,)
+    assert mmcv_ext.nms_match(torch.zeros(0, 5), 0.5) == []
     assert mmcv_ext.softnms(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, 5), 0.5, 0.5, 0.1, 1, 0).shape == (0,)
     out, maps, none = torch.zeros(0, 2, 3, 3), torch.rand(1, 2, 8, 8), torch.zeros(0)
     mmcv_ext.roi_align_forward(maps, torch.zeros(0, 5), out, none, none, 3, 3, 1.0, 0, 1, True)

@@ -19,7 +19,7 @@ from mmlape.errors import DataError, MissingCheckpointError, MMLaPEError, NotFin
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.runs.failures import diagnose, explain, failure_kind, last_part, record_diagnosis, record_failure
-from mmlape.lab.runs.record import Recorder
+from mmlape.lab.runs.record import RESERVE, Recorder
 from mmlape.lab.runs.run import read_run
 from mmlape.lab.runs.schema import Failure, RunRecord, write_record
 from mmlape.lab.runs.signals import ECHO, Interrupted
@@ -47,6 +47,9 @@ def failed(work_dir, kind, *parts):
         (cv2.error('OpenCV(5) alloc.cpp:73: error: (-4:Insufficient memory) Failed to allocate'), 'out-of-memory'),
         (NotFiniteError('the loss is not finite'), 'not-finite'),
         (DataError('a box is not finite'), 'error'),
+        (ValueError('in a worker:\n  except MemoryError:'), 'error'),
+        (OSError('Connection reset by peer'), 'error'),
+        (ConnectionError('closed by peer'), 'lost-worker'),
         (MissingCheckpointError('a.pth: there is no such file'), 'missing-checkpoint'),
         (OSError(errno.ENOSPC, 'No space left on device'), 'disk-full'),
         (OSError(errno.EDQUOT, 'Disk quota exceeded'), 'disk-full'),
@@ -93,6 +96,7 @@ def test_a_failure_has_a_kind_and_one_line(error, kind):
         (1, ['DataLoader worker (pid 5) is killed by signal'], True, 'out-of-memory', 'the kernel killed a process'),
         (2, ['nothing known'], False, 'error', 'exit status 2: nothing known'),
         (None, [], False, 'error', 'ended without a message'),
+        (-35, [], False, 'error', 'killed by signal 35'),
     ],
 )
 def test_exit_status_and_log_tell_what_a_run_could_not_record(status, lines, starved, kind, reason):
@@ -241,6 +245,7 @@ def test_a_full_disk_is_recorded(config, tmp_path):
     printed = tiny.train(config, tmp_path / 'run', *SHORT, status=1, TROUBLE='disk:1:0')
     assert 'OSError in iteration' in printed.splitlines()[-1] and 'free some space' in printed.splitlines()[-1]
     failed(tmp_path / 'run', 'disk-full', '--resume')
+    assert not (tmp_path / 'run' / RESERVE).exists()
     assert not list((tmp_path / 'run').glob('.*.pth')), 'the partial checkpoint is deleted'
 
 

@@ -176,6 +176,13 @@ def require_size(path: str, width: int, height: int, smallest: int) -> None:
         )
 
 
+class Annotated(NamedTuple):
+    """What an image's annotations say of its pixels."""
+
+    size: tuple[int, int]  # width and height
+    tag: int = 1  # of a label map, which is loaded without being turned
+
+
 class LoadedImage(NamedTuple):
     """An image, as training gets it."""
 
@@ -204,13 +211,13 @@ class ImageLoader:
         given = step_of(pipeline, 'LoadImageFromFile')
         return cls(**{key: given[key] for key in cls.__dataclass_fields__ if key in given})
 
-    def load(self, path: str, annotated: Callable[[], Size | None] | None = None) -> LoadedImage:
+    def load(self, path: str, annotated: Callable[[], Annotated | None] | None = None) -> LoadedImage:
         """Load an image, turned by its tag unless its annotations are of the stored pixels.
 
         Args:
             path: The file.
-            annotated: Returns the size that the annotations say, where a tag makes it matter; None
-                for images without boxes or label maps.
+            annotated: Returns what the annotations say, where a tag makes it matter; None for
+                images without boxes or label maps.
 
         Raises:
             DataError: The file is missing, broken, or of a format that the backend does not read.
@@ -224,8 +231,8 @@ class ImageLoader:
             return LoadedImage(pixels)
         shown = LoadedImage(pixels, tag)
         stored_size = shown.size[::-1] if tag >= 5 else shown.size
-        fits_stored = known == stored_size != shown.size
-        if not fits_stored and not known == shown.size == stored_size:
+        fits_stored = known.tag == tag or known.size == stored_size != shown.size
+        if not fits_stored and not known.size == shown.size == stored_size:
             return shown
         if content.startswith(TIFF):  # which every backend turns, whatever it is asked
             return shown if fits_stored else LoadedImage(pixels, tag, EITHER)

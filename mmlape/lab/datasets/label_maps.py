@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.images import JPEG, JPEG_2000, Size, decode, read_bytes
+from mmlape.lab.datasets.images import JPEG, JPEG_2000, TIFF, Annotated, decode, orientation, read_bytes
 
 
 def read_label_map(path: str, backend: str = 'pillow', backend_args: dict | None = None) -> np.ndarray:
@@ -33,13 +33,18 @@ def read_label_map(path: str, backend: str = 'pillow', backend_args: dict | None
     return labels.astype(np.uint8) if labels.dtype == bool else labels
 
 
-def size_of_map(path: str | None, backend: str = 'pillow', backend_args: dict | None = None) -> Size | None:
-    """Return the size of a label map, which is loaded without being turned; None if there is none, or it is broken."""
+def annotated_by_map(path: str | None, backend: str = 'pillow', backend_args: dict | None = None) -> Annotated | None:
+    """Return what a label map says of its image's pixels; None if there is none, or it cannot be read."""
     try:
+        content = read_bytes(path, backend_args) if path else b''
         labels = read_label_map(path, backend, backend_args) if path else None
     except DataError:
         return None
-    return None if labels is None else (labels.shape[1], labels.shape[0])
+    if labels is None:
+        return None
+    # TIFF files are turned
+    tag = 1 if content.startswith(TIFF) else orientation(content)
+    return Annotated((labels.shape[1], labels.shape[0]), tag)
 
 
 def require_image_size(path: str, labels: np.ndarray, size: tuple[int, int]) -> None:

@@ -11,8 +11,8 @@ from mmengine.structures import BaseDataElement
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import iter_sources, resolve_class
 from mmlape.lab.datasets.formats.base import DataSource, default_argument
-from mmlape.lab.datasets.images import ImageCache, ImageLoader, Size, require_annotated_size, require_size
-from mmlape.lab.datasets.label_maps import LabelIds, read_label_map, require_image_size, size_of_map
+from mmlape.lab.datasets.images import Annotated, ImageCache, ImageLoader, require_annotated_size, require_size
+from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
 from mmlape.lab.registry import TRANSFORMS
 
 __all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
@@ -74,7 +74,7 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
             image = self.cache.get(path, lambda: self.loader.load(path, lambda: _annotated(results)))
             require_size(path, *image.size, self.smallest)
             if (recorded := _recorded(results)) is not None:
-                require_annotated_size(path, image.size, recorded, 'its annotation file')
+                require_annotated_size(path, image.size, recorded.size, 'its annotation file')
         except DataError:
             if self.ignore_empty:
                 return None
@@ -85,22 +85,24 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         return results
 
 
-def _recorded(results: dict) -> Size | None:
+def _recorded(results: dict) -> Annotated | None:
     """Return the size of an image with boxes, as its annotation file has it."""
     if not {'instances', 'width', 'height'} <= results.keys():
         return None
-    return results['width'], results['height']
+    return Annotated((results['width'], results['height']))
 
 
-def _annotated(results: dict) -> Size | None:
+def _annotated(results: dict) -> Annotated | None:
     """Return the size that boxes or a label map say of a sample's image."""
-    return _recorded(results) or size_of_map(results.get('seg_map_path'))
+    return _recorded(results) or annotated_by_map(results.get('seg_map_path'))
 
 
 def load_again(sample: BaseDataElement) -> np.ndarray:
     """Return the image of a sample, (H, W, 3), RGB, turned as it was when it was loaded."""
     height, width = sample.ori_shape[:2]
-    image = ImageLoader().load(sample.img_path, lambda: size_of_map(sample.get('seg_map_path')) or (width, height))
+    image = ImageLoader().load(
+        sample.img_path, lambda: annotated_by_map(sample.get('seg_map_path')) or Annotated((width, height))
+    )
     return image.pixels[..., ::-1]
 
 

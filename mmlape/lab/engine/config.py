@@ -9,6 +9,7 @@ import copy
 import functools
 import logging
 import os
+import re
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import mmengine
-from mmengine.config import Config
+from mmengine.config import Config, DictAction
 
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.fraction import data_fraction
@@ -211,19 +212,34 @@ def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _value(option: str, text: str) -> Any:
-    with contextlib.suppress(ValueError, SyntaxError):
+    try:
         return ast.literal_eval(_DictCalls().visit(ast.parse(text.strip(), mode='eval')))
+    except (ValueError, SyntaxError):
+        pass
     if text.lower() in ('true', 'false'):
         return text.lower() == 'true'
-    words = text.strip()
-    closing = {'[': ']', '(': ')'}.get(words[:1])
-    if ',' not in text and closing is None:
+    if ',' not in text and not text.lstrip().startswith(('[', '(')):
         return text
-    parts = [part.strip() for part in (words[1:-1] if closing else words).split(',')]
-    if (closing and not words.endswith(closing)) or any(part.startswith(('[', '(')) for part in parts):
-        raise ConfigError(f"--cfg-options '{option}': neither a Python literal nor a list of words")
-    values = [_value(option, part) for part in parts]
-    return tuple(values) if closing == ')' else values
+    try:
+        return _with_spaces(DictAction._parse_iterable(_marked(text)))
+    except (AssertionError, RecursionError) as error:
+        reason = error if isinstance(error, AssertionError) else 'not a Python literal'
+        raise ConfigError(f"--cfg-options '{option}': {reason}") from error
+
+
+_SPACE = '\0'
+"""For a space between words while MMEngine parses a list, where it leaves out all spaces."""
+
+
+def _marked(text: str) -> str:
+    between = r'(?<=[^\s,(\[]) +(?=[^\s,)\]])'
+    return re.sub(between, lambda spaces: _SPACE * len(spaces[0]), text)
+
+
+def _with_spaces(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_spaces, value))
+    return value.replace(_SPACE, ' ') if isinstance(value, str) else value
 
 
 class _DictCalls(ast.NodeTransformer):

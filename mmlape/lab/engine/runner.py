@@ -8,6 +8,7 @@ import contextlib
 import copy
 import functools
 import gc
+import io
 import itertools
 import os
 import pickle
@@ -15,12 +16,13 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.config import Config
 from mmengine.dist import master_only
 from mmengine.evaluator import Evaluator
-from mmengine.hooks import Hook
+from mmengine.hooks import Hook, logger_hook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
@@ -65,6 +67,12 @@ AMPLE = 4 << 30
 """Bytes of it that are enough without a look at the images."""
 
 _NUMBERS = itertools.count(1)
+
+
+def _write_metrics_once() -> None:
+    """Let process 0 alone write the metrics of a test: MMEngine's hook lets all write one file at the same time."""
+    if not hasattr(logger_hook.dump, '__wrapped__'):
+        logger_hook.dump = master_only(logger_hook.dump)
 
 
 class PlainConfig(Config):
@@ -126,6 +134,7 @@ class Runner(_Runner):
         MMEngine shares it between runs started in the same second.
         """
         guard_mmengine()
+        _write_metrics_once()
         cfg = PlainConfig.of(copy.deepcopy(cfg))
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         arguments = {key: cfg[key] for key in runner_arguments() if key in cfg}
@@ -410,6 +419,25 @@ def _is_of_training(hook: Hook) -> bool:
     return (acts_in['train'] or acts_in['val']) and not acts_in['test']
 
 
+class _TensorCounter(pickle.Pickler):
+    """Counts the bytes of the tensors in what it pickles: they alone travel through shared memory."""
+
+    bytes = 0
+
+    def persistent_id(self, value: Any) -> str | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        self.bytes += value.nbytes
+        return 'tensor'
+
+
+def tensor_bytes(sample: Any) -> int:
+    """Return the size of the tensors in a sample."""
+    counter = _TensorCounter(io.BytesIO())
+    counter.dump(sample)
+    return counter.bytes
+
+
 def require_shared_memory(loader: DataLoader, key: str) -> None:
     """Raise TrainingError if the batches that a data loader's processes hold ready do not fit into shared memory.
 
@@ -421,7 +449,7 @@ def require_shared_memory(loader: DataLoader, key: str) -> None:
     size = getattr(loader, 'batch_size', None) or getattr(loader.batch_sampler, 'batch_size', 1)
     with isolated(0):
         chosen = sorted({0, len(dataset) // 2, len(dataset) - 1})
-        largest = max(len(pickle.dumps(dataset[index])) for index in chosen)
+        largest = max(tensor_bytes(dataset[index]) for index in chosen)
     needed = loader.num_workers * (loader.prefetch_factor or 1) * size * largest
     if needed > free:
         raise TrainingError(

@@ -43,8 +43,9 @@ ADVICE = {
     '--resume',
     'out-of-memory': 'try --cfg-options model.backbone.with_cp=True (same results, slower), --amp bf16, or a smaller '
     'train_dataloader.batch_size with --accumulate',
-    'lost-worker': 'a process of this run was lost, most often because memory ran out, in the machine or in /dev/shm: '
-    'use fewer train_dataloader.num_workers or give more (docker run --shm-size), then continue with --resume',
+    'lost-worker': 'a process of this run was lost, and its log may say why; most often memory ran out, in the '
+    'machine or in /dev/shm: use fewer train_dataloader.num_workers or give more (docker run --shm-size); where a batch takes '
+    'longer, raise train_dataloader.timeout; then continue with --resume',
 }
 """What to do where the machine is the cause, not the config."""
 SECONDARY = ('lost-worker', 'interrupted')
@@ -69,7 +70,11 @@ def failure_kind(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt | Interrupted):
         return 'interrupted'
     name = type(error).__name__
-    return kind_in(name if isinstance(error, MMLaPEError) else f'{name}: {error}')
+    is_network = isinstance(error, OSError) and error.errno is None and not isinstance(error, ConnectionError)
+    if is_network:  # of requests and urllib, whose messages are about other machines
+        return 'error'
+    has_its_message = isinstance(error, RuntimeError | OSError) or type(error).__module__ == 'cv2'
+    return kind_in(f'{name}: {error}' if has_its_message and not isinstance(error, MMLaPEError) else name)
 
 
 def kind_in(text: str) -> str:
@@ -201,7 +206,8 @@ def _signal_name(status: int | None) -> str:
     """Return the name of the signal that an exit status stands for, or ''."""
     if status is None or not (status < 0 or 128 < status < 160):
         return ''
-    return signal.Signals(-status if status < 0 else status - 128).name
+    number = -status if status < 0 else status - 128
+    return signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'
 
 
 def record_diagnosis(run: Run, failure: Failure, config: str, before: RunRecord) -> Run:

@@ -40,6 +40,8 @@ IGNORED = {
 """Keys below them that do not count, wherever they are."""
 PREFIX_SCOPE = ('_scope_', 'mmlape')
 """The key and value that MMEngine adds to what a base has that was read as ``mmlape::...``."""
+GONE = ('BannerHook', 'ProgressHook')
+"""Hooks of earlier versions, which the configs in folders of their runs name."""
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
@@ -66,6 +68,7 @@ def settings(cfg: dict) -> dict:
     if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
         kept['randomness'] = dict(diff_rank_seed=False)
     hooks = cfg.get('custom_hooks') or []
+    hooks = [hook for hook in hooks if _class_name(hook) not in GONE]
     custom_hooks = [hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)]
     kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)

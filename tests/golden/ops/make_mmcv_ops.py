@@ -40,6 +40,11 @@ def record() -> dict[str, torch.Tensor]:
                 values = (values * 5).round() / 5 if scores == 'equal' else values
                 kept = compiled.nms(given, values, iou_threshold=0.5, offset=offset)
                 data |= case(f'nms-{kind}-{scores}-{offset}', boxes=given, scores=values, kept=kept)
+        given = torch.cat((boxes(40, kind), torch.rand(40, 1)), dim=1)
+        groups = compiled.nms_match(given, iou_threshold=0.4)
+        lengths = torch.tensor([len(group) for group in groups])
+        members = torch.tensor([int(index) for group in groups for index in group])
+        data |= case(f'nms_match-{kind}', dets=given, lengths=lengths, groups=members)
     for method in range(3):
         for offset in (0, 1):
             given, values, dets = boxes(40, 'usual'), torch.rand(40), torch.zeros(40, 5)

@@ -20,9 +20,9 @@ from mmlape.lab.datasets.images import (
     EITHER,
     STORED,
     WITHOUT_TAG,
+    Annotated,
     ImageLoader,
     LoadedImage,
-    Size,
     count_pages,
     largest_of_16_bits,
     require_size,
@@ -255,7 +255,7 @@ class DataSource:
         May run in a thread.
         """
 
-    def annotated(self, entry: ImageEntry) -> Size | None:
+    def annotated(self, entry: ImageEntry) -> Annotated | None:
         """Return the size that an entry's boxes or label map say of its image; None without any."""
         return None
 

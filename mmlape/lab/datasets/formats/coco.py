@@ -18,7 +18,7 @@ from mmlape.lab.datasets.formats.coco_file import (
     listed_classes,
     read_coco,
 )
-from mmlape.lab.datasets.images import Size, require_annotated_size
+from mmlape.lab.datasets.images import Annotated, require_annotated_size
 
 FILE_TWICE = ': each record is trained on and evaluated with its own objects only. Put them into one record'
 WITHOUT_MASKS = (
@@ -222,13 +222,13 @@ class CocoSource(DataSource):
                 )
                 yield DataIssue(ERROR, 'evaluator of other images', message, len(wrong))
 
-    def annotated(self, entry: ImageEntry) -> Size:
+    def annotated(self, entry: ImageEntry) -> Annotated:
         """Return the size of an image's record."""
-        return entry.annotation['width'], entry.annotation['height']
+        return Annotated((entry.annotation['width'], entry.annotation['height']))
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Compare the size of an image with its record's."""
         try:
-            require_annotated_size(entry.path, size, self.annotated(entry), self.ann_file)
+            require_annotated_size(entry.path, size, self.annotated(entry).size, self.ann_file)
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'image of another size', str(error)))

@@ -11,8 +11,8 @@ from mmengine.logging import print_log
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, is_image, other_form, read_listed, read_names, require_unique
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
-from mmlape.lab.datasets.images import Size, step_of
-from mmlape.lab.datasets.label_maps import LabelIds, read_label_map, require_image_size, size_of_map
+from mmlape.lab.datasets.images import Annotated, step_of
+from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
 
 
 class SegmentationSource(DataSource):
@@ -230,8 +230,8 @@ class SegmentationSource(DataSource):
         classes = ', '.join(summary.classes[label] for label in sorted(summary.seen)) or 'no class'
         return (
             f'The label maps in {self.label_dir} have nothing to learn: the ids {", ".join(map(str, sorted(found)))}, '
-            f'which are {classes}; {ids.unlabelled} are no label. Write {ids.first} for the first '
-            f'class and {ids.first + 1} for the second, and name both.'
+            f'which are {classes}; {ids.unlabelled}: no label. Write {ids.first} for the first '
+            f'class, {ids.first + 1} for the second, and so on; or correct classes and reduce_zero_label.'
         )
 
     def _map_options(self) -> dict[str, Any]:
@@ -239,9 +239,9 @@ class SegmentationSource(DataSource):
         step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
         return dict(backend=step.get('imdecode_backend', 'pillow'), backend_args=step.get('backend_args'))
 
-    def annotated(self, entry: ImageEntry) -> Size | None:
+    def annotated(self, entry: ImageEntry) -> Annotated | None:
         """Return the size of a label map."""
-        return size_of_map(entry.annotation, **self._map_options())
+        return annotated_by_map(entry.annotation, **self._map_options())
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Check the size and the ids of a label map, and count its pixels."""

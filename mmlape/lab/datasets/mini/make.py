@@ -137,8 +137,14 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
             (partial / MARKER).write_text(json.dumps(marker, indent=1))
             if target.is_dir():
                 _require_target(root, overwrite)
-                target.rename(Path(folder, 'earlier'))
-            partial.rename(target)
+                earlier = target.rename(Path(folder, 'earlier'))
+                try:
+                    partial.rename(target)
+                except BaseException:
+                    earlier.rename(target)
+                    raise
+            else:
+                partial.rename(target)
     return [{**row, 'path': str(root / row['path'])} for row in rows]
 
 

@@ -88,12 +88,13 @@ def sample_scans(split: str, rng: np.random.Generator) -> Iterator[tuple[int, in
 
 def read_photograph(name: str) -> np.ndarray:
     """Read a photograph of scikit-learn or scikit-image: (H, W, 3) uint8, BGR."""
-    import skimage.data
-    import sklearn.datasets
-
     if name in PHOTOGRAPHS:
+        import sklearn.datasets
+
         image = sklearn.datasets.load_sample_image(f'{name}.jpg')
     else:
+        import skimage.data
+
         image = getattr(skimage.data, name)()
     if image.ndim == 2:
         image = np.stack([image] * 3, axis=-1)

@@ -25,6 +25,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.lab.registry import MODEL_WRAPPERS
+from mmlape.quiet import LAUNCHER
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
@@ -83,6 +84,9 @@ def end_with_parent() -> None:
     """
     if sys.platform == 'linux':
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    launcher = os.environ.get(LAUNCHER)
+    if launcher and os.getppid() != int(launcher):  # it was killed before that
+        os._exit(128 + signal.SIGKILL)
 
 
 def _adopt_slurm_variables() -> None:

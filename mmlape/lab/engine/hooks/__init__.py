@@ -14,6 +14,7 @@ from mmlape.lab.engine.hooks.evaluation import (
 )
 from mmlape.lab.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.lab.engine.hooks.run import AccumulationHook, NaNGuardHook, ReseedHook, RunRecordHook, cause_of_stop
+from mmlape.lab.runs.identity import GONE
 
 ALWAYS = (
     'AccumulationHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',  # before MMEngine's
@@ -21,8 +22,6 @@ ALWAYS = (
     'RunRecordHook', 'StopHook',  # behind all
 )  # fmt: skip
 """Hooks of every training run, in the order in which their priorities call them."""
-GONE = ('BannerHook', 'ProgressHook')
-"""Hooks of earlier versions, which the configs in folders of their runs name."""
 
 __all__ = [
     'AccumulationHook',
