@@ -6,7 +6,6 @@ import random
 import resource
 import signal
 import time
-from functools import partialmethod
 
 import torch
 import torch.distributed as dist
@@ -49,7 +48,6 @@ class Trouble(Hook):
       ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it, ``disk:N:R`` lets no file grow
       beyond 200 kB from then on, ``term:N:R`` sends it and the processes that it has started SIGTERM, as Slurm does,
       ``int:N:R`` sends them SIGINT, as a terminal does;
-    - ``aot_eager`` compiles by the compiler of that name, which makes no code of its own;
     - ``late:SEED`` delays processes at random before collective calls, from the import of this module on.
     """
 
@@ -106,5 +104,3 @@ class Stall:
 
 if os.environ.get('TROUBLE', '').startswith('late:'):
     delay_collectives(int(os.environ['TROUBLE'].partition(':')[2]))
-if os.environ.get('TROUBLE') == 'aot_eager':
-    torch.nn.Module.compile = partialmethod(torch.nn.Module.compile, backend='aot_eager')

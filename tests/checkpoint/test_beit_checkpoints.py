@@ -81,9 +81,6 @@ def test_lape_beside_the_bias_starts_from_beit(tmp_path):
     assert 'pos_embed' in report.new and 'blocks.0.pe_norm.weight' in report.new
 
 
-# Uni-Perceiver
-
-
 # the plain bases
 
 

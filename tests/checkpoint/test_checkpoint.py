@@ -12,6 +12,7 @@ import pytest
 import torch
 from checkpoint_helpers import Payload, assert_same, save
 from mmengine.logging import HistoryBuffer
+from mmengine.model import PretrainedInit
 from model_helpers import ARCH, randomise, shallow_adapter, vit
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
@@ -322,3 +323,11 @@ def test_files_that_cannot_be_what_they_seem_are_refused_in_one_line(tmp_path):
     for size in ((8, 8), (8, 4)):
         with pytest.raises(ConfigError, match='patches are squares'):
             vit(patch_size=size)
+
+
+@pytest.mark.parametrize('kind', ['Pretrained', 'mmengine.Pretrained', PretrainedInit])
+def test_every_way_to_name_mmengines_initialisation_uses_our_loader(tmp_path, kind):
+    """A default DeiT must not enter a LaPE model without a word."""
+    path = save(tmp_path / 'a.pth', vit().state_dict())
+    with pytest.raises(CheckpointError, match='was trained without LaPE'):
+        vit(pe_joining='lape', init_cfg=dict(type=kind, checkpoint=path)).init_weights()

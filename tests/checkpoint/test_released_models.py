@@ -277,13 +277,6 @@ def test_the_heads_of_our_own_configs_are_known(folder):
     assert f' of {cfg.default_scope}, {classes} classes' in rows['model']
 
 
-# names of mmdetection 2's and mmsegmentation 0's heads, written by hand
-CONV, BN = r'conv\.(weight|bias)', r'bn\.(weight|bias|running_mean|running_var|num_batches_tracked)'
-PAIR = r'(weight|bias)'
-FPN, RPN = rf'(lateral|fpn)_convs\.[0-3]\.{CONV}', rf'rpn_head\.rpn_(conv|cls|reg)\.{PAIR}'
-BOXES, MASKS = r'roi_head\.bbox_head\.', r'roi_head\.mask_head\.'
-
-
 def test_a_released_model_is_converted_and_described(tmp_path, released):
     tensors = old_names(released)
     tensors['backbone.blocks.0.attn.relative_position_index'] = torch.zeros(4, 4, dtype=torch.int64)

@@ -4,10 +4,12 @@ carry something to run, end every tool with one line.
 
 import contextlib
 import logging
+import re
 
 import pytest
 import torch
 from checkpoint_helpers import Payload
+from mmengine.config import Config
 from tiny import train, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
@@ -88,3 +90,28 @@ def test_the_state_of_another_optimiser_is_no_traceback(trained, tmp_path, capsy
     resume = ['--resume', str(tmp_path / 'iter_3.pth')]
     assert main(['train', str(trained[0]), '--work-dir', str(tmp_path), '--amp', 'bf16', *resume]) == 1
     assert 'cannot be resumed with this configuration: ValueError' in capsys.readouterr().err
+
+
+def test_text_stored_as_a_configuration_is_never_run(trained, tmp_path, monkeypatch):
+    """MMEngine's resume evaluates it as Python; here a run goes on from it, starts from it and is tested with it."""
+    config, done = trained
+    marker = tmp_path / 'ran'
+    text = f'import os\nos.mkdir({str(marker)!r})\n'
+    Config.fromstring(text, '.py')
+    assert marker.exists(), 'the text must be one that would run'
+    marker.rmdir()
+    content = torch.load(done / 'iter_3.pth', weights_only=False)
+    content['meta'].update(cfg=text, config=text)
+    (tmp_path / 'out').mkdir()
+    hostile = tmp_path / 'out' / 'iter_3.pth'
+    torch.save(content, hostile)
+    printed = train(config, tmp_path / 'out', '--amp', 'bf16', '--resume', hostile)
+    assert re.search(rf'checkpoint {hostile} \(complete model layout\): loaded (\d+) of \1\b', printed)
+    assert (tmp_path / 'out' / 'iter_4.pth').is_file()
+    init = f'model.backbone.init_cfg={{"type":"Pretrained","checkpoint":"{hostile}"}}'
+    printed = train(config, tmp_path / 'new', '--cfg-options', f'load_from={hostile}', init, 'train_cfg.max_iters=1')
+    assert printed.count(f'checkpoint {hostile} (') == 2
+    monkeypatch.chdir(tmp_path)
+    assert main(['test', str(config), str(hostile), '--out', 'metrics.json']) == 0
+    assert main(['checkpoint', 'inspect', str(hostile)]) == 0
+    assert not marker.exists()

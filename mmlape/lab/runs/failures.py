@@ -44,8 +44,8 @@ ADVICE = {
     'out-of-memory': 'try --cfg-options model.backbone.with_cp=True (same results, slower), --amp bf16, or a smaller '
     'train_dataloader.batch_size with --accumulate',
     'lost-worker': 'a process of this run was lost, and its log may say why; most often memory ran out, in the '
-    'machine or in /dev/shm: use fewer train_dataloader.num_workers or give more (docker run --shm-size); where a batch takes '
-    'longer, raise train_dataloader.timeout; then continue with --resume',
+    'machine or in /dev/shm: use fewer train_dataloader.num_workers or give more (docker run --shm-size); where a '
+    'batch takes longer, raise train_dataloader.timeout; then continue with --resume',
 }
 """What to do where the machine is the cause, not the config."""
 SECONDARY = ('lost-worker', 'interrupted')

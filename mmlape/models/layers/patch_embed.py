@@ -16,6 +16,19 @@ from mmlape.models.grid import Grid, pad_to_multiple, require_patch
 from mmlape.models.layers.transformer_layer import full_precision
 
 
+class RMSNorm(nn.Module):
+    """Division by the root mean square and a scale for each channel (Zhang and Sennrich, 2019)."""
+
+    def __init__(self, dims: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dims))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Norm the last axis."""
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+
+
 class Affine(nn.Module):
     """LayerNorm's scale and shift without its standardisation."""
 
@@ -41,7 +54,7 @@ PATCH_NORMS = {
     'pre-post-posemb': (nn.LayerNorm, None, nn.LayerNorm),
     'learnable-only': (Affine, Affine, None),
     'no-learnable': (_PlainNorm, _PlainNorm, None),
-    'rms': (nn.RMSNorm, nn.RMSNorm, None),
+    'rms': (RMSNorm, RMSNorm, None),
 }
 
 

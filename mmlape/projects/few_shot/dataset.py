@@ -32,11 +32,16 @@ class FewShotDataset(ConcatDataset):
         seeds: How many choices of images there are; they are those of the seeds 0, 1, ...
 
     Raises:
+        ConfigError: There are not two datasets, or a number is not positive.
         DataError: Their classes differ.
     """
 
     def __init__(self, datasets: Sequence[dict], shots: Sequence[int] = (1, 5, 10, 25), seeds: int = 3) -> None:
         self.shots, self.seeds = tuple(sorted(set(shots))), seeds
+        if len(datasets) != 2:
+            raise ConfigError(f'FewShotDataset takes two datasets, support images and queries, not {len(datasets)}')
+        if not self.shots or self.shots[0] < 1 or seeds < 1:
+            raise ConfigError(f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive')
         super().__init__(datasets, ignore_keys='classes')
         self._metainfo = dict(self._metainfo, shots=self.shots)
 

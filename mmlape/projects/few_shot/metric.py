@@ -73,6 +73,8 @@ class FewShotMetric(BaseMetric):
 
     def __init__(self, l2: float = 2.0**10, **kwargs) -> None:
         super().__init__(**kwargs)
+        if not l2 > 0:
+            raise ConfigError(f'FewShotMetric: l2 must be positive, not {l2}')
         self.l2 = l2
         self.features: Tensor | None = None
 

@@ -27,13 +27,16 @@ class PEBalanceHook(Hook):
         images: How many images of the batch.
 
     Raises:
-        ConfigError: If the backbone is not of mmlape, or the model is sharded.
+        ConfigError: If a number is not positive, the backbone is not of mmlape, or the model is
+            sharded.
     """
 
     changes_results = False
     priority = 'NORMAL'
 
     def __init__(self, interval: int = 50, images: int = 4) -> None:
+        if min(interval, images) < 1:
+            raise ConfigError(f'PEBalanceHook: interval and images must be 1 or more, not {interval} and {images}')
         self.interval, self.images = interval, images
 
     def before_train(self, runner) -> None:

@@ -105,7 +105,8 @@ def open_probed(text: str, grid: Grid | None = None) -> Probed:
     is_name = name.startswith('timm/') or ('/' not in name and not Path(name).suffix)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)  # of models without weights
-        probed = _named(name, file) if is_name and not Path(text).exists() else _opened(text, grid)
+        is_file = Path(name).exists() or Path(text).exists()
+        probed = _named(name, file) if is_name and not is_file else _opened(text, grid)
     vit = probed.vit
     if not all(hasattr(vit, step) for step in STEPS):
         raise ConfigError(

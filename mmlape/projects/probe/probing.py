@@ -234,6 +234,6 @@ def _progress(model: Probed, canvases: Canvases, plan: Plan) -> Tick:
         if time.monotonic() - last >= INTERVAL:
             last = time.monotonic()
             left = (last - started) * (total - done) / done
-            say(f'{model.name}: {done / total:.0%}, about {clock(left)} left')
+            say(f'{model.name}: {done / total:.0%}, about {clock(left)} left of this model')
 
     return tick
