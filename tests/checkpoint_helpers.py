@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 
 import numpy as np
 import torch
@@ -120,3 +121,13 @@ def record_in(path):
 def run_file(path, model, **extra):
     """A checkpoint as a training run writes it."""
     return save(path, model.state_dict(), 'state_dict', meta={'iter': 3, KEY: metadata_of(model).plain()}, **extra)
+
+
+def renamed(tensors, *names):
+    """Rename tensors by pairs of a pattern and what it becomes, one after the other."""
+    out = {}
+    for name, value in tensors.items():
+        for pattern, new in names:
+            name = re.sub(pattern, new, name)
+        out[name] = value
+    return out

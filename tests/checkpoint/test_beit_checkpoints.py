@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from checkpoint_helpers import assert_same, save
+from checkpoint_helpers import assert_same, renamed, save
 from model_helpers import ARCH, randomise
 from torch import Tensor, nn
 
@@ -32,15 +32,6 @@ def over_beit(**kwargs) -> nn.Module:
 
 def windows(*sizes: int) -> dict:
     return dict(window_attn=True, window_size=list(sizes), window_padding='before-qkv')
-
-
-def renamed(tensors: dict[str, Tensor], *names: tuple[str, str]) -> dict[str, Tensor]:
-    out = {}
-    for name, value in tensors.items():
-        for old, new in names:
-            name = re.sub(old, new, name)
-        out[name] = value
-    return out
 
 
 def as_unilm(model: nn.Module, side: int = 4) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import assert_same, save, to_flax
+from checkpoint_helpers import assert_same, renamed, save, to_flax
 from each import each
 from model_helpers import ARCH, SWIN_BOTH, cvt, new_token_vit, randomise, shallow_adapter, swin, vit
 from torch import Tensor, nn
@@ -33,15 +33,6 @@ BEIT = dict(pe_type='beit', qkv_bias='qv', layer_scale_init_value=1e-6)
 OVER = dict(interaction_indexes=[[0, 0], [1, 1]], conv_inplane=2, deform_num_heads=3)
 HEADS = {'head.weight': torch.ones(10, D), 'head.bias': torch.ones(10)}
 INDEX = 'relative_position_index'
-
-
-def renamed(tensors: Tensors, *names: tuple[str, str]) -> Tensors:
-    out = {}
-    for name, value in tensors.items():
-        for ours, theirs in names:
-            name = re.sub(ours, theirs, name)
-        out[name] = value
-    return out
 
 
 def by(*names: tuple[str, str]) -> Callable[[Tensors], Tensors]:
