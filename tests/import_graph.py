@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ('errors',),
     ('files', 'lazy', 'log'),
-    ('bf16', 'common_random', 'console', 'figures', 'quiet', 'tables'),
+    ('bf16', 'console', 'figures', 'quiet', 'tables'),
     ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
@@ -79,7 +79,6 @@ CORE: dict[str, Packages | None] = {
     'mim': Packages((), ('yaml', 'mmengine')),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
     'bf16': Packages(('torch',)),
-    'common_random': Packages(('torch',)),
     'integrations': Packages(),
     'integrations.smp': Packages(('torch', 'segmentation_models_pytorch')),
     'integrations.torchvision': Packages(('torch', 'torchvision')),

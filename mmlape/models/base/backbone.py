@@ -19,7 +19,6 @@ from torch.utils.hooks import RemovableHandle
 
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.checkpoint.metadata import lasting_arguments
-from mmlape.common_random import common_numbers
 from mmlape.errors import ConfigError, require_choice
 from mmlape.log import log
 from mmlape.models.base.checkpoint import CheckpointAdapter
@@ -154,9 +153,6 @@ class BaseBackbone(nn.Module, ABC):
                 and there are others, or for an unknown ``interpolate_mode``.
         """
         require_choice('interpolate_mode', self.interpolate_mode, RESIZE_MODES)
-        kind = self.position.absolute
-        if kind is not None:
-            require_choice('interpolate_mode', self.interpolate_mode, kind.modes, f'{kind.name}: ')
         self.add_tables(self.num_layers)
         self.add_encodings()
         if self.position.pe_norm and self.joining.at_last_norm and self.last_norm is not None:
@@ -354,7 +350,7 @@ class BaseBackbone(nn.Module, ABC):
 
     def table_grid(self, name: str, grid: Grid) -> Grid:
         """Return the grid of a PE table of a model whose first layer's tokens have the grid ``grid``."""
-        return self.position.absolute.table_grid(grid)
+        return grid
 
     def resize_table(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int) -> Tensor:
         """Resize a file's table (1, num_prefix + N_src, D) to another grid."""
@@ -407,36 +403,26 @@ class BaseBackbone(nn.Module, ABC):
         last = None if self.last_norm is None else self.pe_norm is not None
         return NormPlaces(layers, last, staged=self.position.staged)
 
-    def position_stream(self, grid: Grid, num_prefix: int, drawn: Tensor | None = None) -> Stream:
+    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Read the PE for a grid of patch tokens, for a model with ``num_prefix`` tokens before them: 0, or all.
 
-        Tokens without a row in the tables have none here either. ``drawn`` is what ``draw_numbers`` returned; without
-        it the PE is that of evaluation.
+        Tokens without a row in the tables have none here either.
 
         Returns:
-            (1 or B, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where
+            (1, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where
             each layer has a table; None without an absolute PE.
         """
-        tables = [self.read_table(name, grid, self.pe_prefix, drawn) for name in self.pe_names]
+        tables = [self.read_table(name, grid, self.pe_prefix) for name in self.pe_names]
         if num_prefix < self.pe_prefix:
             tables = [table[:, self.pe_prefix :] for table in tables]
         if self.position.joining.table_per_layer:
             return tuple(tables)
         return tables[0] if tables else None
 
-    def draw_numbers(self, x: Tensor) -> Tensor | None:
-        """Draw where the tables are read for images or tokens (B, ...): None in evaluation, and of frozen tables."""
-        kind = self.position.absolute
-        if not (self.training and self.pe_names and kind.draws):
-            return None
-        if not getattr(self, self.pe_names[0]).requires_grad:
-            return None
-        return common_numbers(x.shape[0] if kind.draws == 'image' else None, x.device)
-
-    def read_table(self, name: str, grid: Grid, num_prefix: int, drawn: Tensor | None) -> Tensor:
-        """Read one table for a grid of tokens, (1 or B, num_prefix + N, D)."""
+    def read_table(self, name: str, grid: Grid, num_prefix: int) -> Tensor:
+        """Read one table for a grid of tokens, (1, num_prefix + N, D)."""
         made_for, mode = self.table_grid(name, self.grid), self.interpolate_mode
-        return self.position.absolute.read(getattr(self, name), made_for, grid, num_prefix, mode, drawn)
+        return self.position.absolute.resize(getattr(self, name), made_for, grid, num_prefix, mode)
 
     # figures
 

@@ -106,7 +106,7 @@ class IsotropicBackbone(BaseBackbone):
         """
         prefix = [getattr(self, name).expand(x.shape[0], -1, -1) for name in self.prefix_tokens]
         x = torch.cat((*prefix, x), dim=1) if prefix else x
-        pe = self.position_stream(hw, self.num_prefix, self.draw_numbers(x))
+        pe = self.position_stream(hw, self.num_prefix)
         return full_precision(self.position.joining.enter(x, pe), self), pe
 
     def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:

@@ -210,19 +210,17 @@ class SwinTransformer(BaseBackbone):
         for stage, name in enumerate(self.pe_names):
             self.add_table(name, self.dims_of(stage))
 
-    def _table(self, stage: int, grid: Grid, drawn: Tensor | None) -> Stream:
+    def _table(self, stage: int, grid: Grid) -> Stream:
         """Return a stage's own PE on a grid, (1 or B, N, D); None without an absolute PE."""
         if self.position.absolute is None:
             return None
-        return self.read_table(self.pe_names[stage], grid, 0, drawn)
+        return self.read_table(self.pe_names[stage], grid, 0)
 
-    def position_stream(self, grid: Grid, num_prefix: int, drawn: Tensor | None = None) -> Stream:
+    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Read the first stage's PE for a grid; there are no prefix tokens."""
-        return self._table(0, grid, drawn)
+        return self._table(0, grid)
 
-    def next_position(
-        self, stage: int, x: Tensor, pe: Stream, grid: Grid, drawn: Tensor | None = None
-    ) -> tuple[Tensor, Stream]:
+    def next_position(self, stage: int, x: Tensor, pe: Stream, grid: Grid) -> tuple[Tensor, Stream]:
         """Return the tokens (B, N, D) and the PE that a stage's first layer receives.
 
         They come from the merged tokens, and the PE as the last stage, of ``grid``, passed it on.
@@ -234,7 +232,7 @@ class SwinTransformer(BaseBackbone):
                 return merging.merge_position(table, grid)
 
             return x, self.position.joining.change_grid(pe, merge)
-        pe = self._table(stage, merged_grid(grid), drawn)
+        pe = self._table(stage, merged_grid(grid))
         return self.position.joining.enter(x, pe), pe
 
     def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
@@ -278,8 +276,7 @@ class SwinTransformer(BaseBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W), each through a norm of its own."""
         x, grid = self.patch_embed(x)
-        drawn = self.draw_numbers(x)
-        pe = self.position_stream(grid, 0, drawn)
+        pe = self.position_stream(grid, 0)
         x = self.pos_drop(full_precision(self.position.joining.enter(x, pe), self))
         outs, last = {}, max(self.out_indices)
         for number in range(last + 1):
@@ -290,7 +287,7 @@ class SwinTransformer(BaseBackbone):
                 outs[number] = self.format(self.normed(x, number, stage_pe), grid)
             if number < last:
                 x = stage.downsample(x, grid)
-                x, pe = self.next_position(number + 1, x, pe, grid, drawn)
+                x, pe = self.next_position(number + 1, x, pe, grid)
                 grid = merged_grid(grid)
         return tuple(outs[index] for index in self.out_indices)
 
