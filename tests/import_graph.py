@@ -22,7 +22,7 @@ LAYERS = (
     ('mmcv_ops', 'mim', '__init__'),
     ('param_rules', 'weights'),
     ('lab',),  # the laboratory, which knows no paper
-    ('kinds', 'registry'),  # and the papers
+    ('admitted', 'kinds', 'registry'),  # and the papers
     ('checkpoint',),
     ('models',),
     ('backbones',),
@@ -47,7 +47,7 @@ INSIDE = {
         ('__init__',),
     ),
     'models': (
-        ('grid', 'named_layers', 'names', 'weight_init'),
+        ('arguments', 'grid', 'named_layers', 'names', 'weight_init'),
         ('position',),
         ('layers', 'param_groups'),
         ('base',),
@@ -74,7 +74,7 @@ class Packages(NamedTuple):
 
 # the core works without OpenMMLab; folders and modules, of which the longest name counts, None for what is above it
 CORE: dict[str, Packages | None] = {
-    **dict.fromkeys(('__init__', 'errors', 'kinds', 'lazy', 'log', 'mmcv_ops'), Packages()),
+    **dict.fromkeys(('__init__', 'admitted', 'errors', 'kinds', 'lazy', 'log', 'mmcv_ops'), Packages()),
     'files': Packages((), ('yaml',)),
     'mim': Packages((), ('yaml', 'mmengine')),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),

@@ -14,12 +14,12 @@ from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES
 from mmlape.models import VisionTransformer
+from mmlape.models.arguments import own_parameters
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
 from mmlape.models.base.describing import signature
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
-from mmlape.models.names import own_parameters
 from mmlape.models.position import AttentionSlot, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.registry import MODELS
@@ -129,11 +129,11 @@ def test_each_backbone_makes_both_calls(kind):
     with torch.device('meta'):
         model = kind(**{**options, **NEEDED.get(kind.__name__, {})})
     assert model._unfinished is None and set(own_parameters(kind)) <= set(model.arguments)
-    config = model.recorded_config()
+    config = recorded_config(model)
     assert config.pop('type') == f'mmlape.{kind.__name__}'
     with torch.device('meta'):
         again = kind(**config)
-    assert again.recorded_config() == {'type': f'mmlape.{kind.__name__}', **config}
+    assert recorded_config(again) == {'type': f'mmlape.{kind.__name__}', **config}
     assert signature(again.state_dict()) == signature(model.state_dict())
 
 

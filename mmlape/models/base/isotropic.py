@@ -18,6 +18,8 @@ from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
 from mmlape.models.position import AttentionSlot, Position, Stream
 
+TOKENS = ('cls_token', 'dist_token', 'reg_token')
+"""The tokens that can stand before the patches of a ViT."""
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 
 
