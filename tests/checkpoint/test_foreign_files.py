@@ -104,7 +104,7 @@ WALK = {
     'few-shot': ('config.py {} --work-dir out', ('pth',)),
     'plot-grad-norms': ('{} --out x.png', RUNS),
     'predict': ('{} data/images/validation --out out', ('pth', 'dict', 'address', 'run', 'hub')),
-    'probe': ('{} --images data/images/validation --no-control --out out', ('pth', 'address', 'run', 'hub')),
+    'probe': ('{} --images data/images/validation --out out', ('pth', 'address', 'run', 'hub')),
     'report': ('{} --out out', RUNS),
     'sample-size': ('{} --difference 1', RUNS),
     'size-sweep': ('{} --sizes 32 --out out', RUNS),
