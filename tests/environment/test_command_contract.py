@@ -157,6 +157,7 @@ COMMANDS_CALLED = {
                 [Path('a')],
             ),
             'mmlape.lab.experiments.report.console_table': '',
+            'mmlape.lab.experiments.report.comparison_lines': [],
         },
     ),
     'sample-size': Command(
