@@ -40,7 +40,7 @@ SPREADS = {
     'skewed, the baseline a tenth': lambda random, size: (
         random.exponential(size=(2, *size)) * np.array([1, 0.1]).reshape(2, 1, 1) - np.array([1, 0.1]).reshape(2, 1, 1)
     ),
-    **{f'accuracy on {images} images, deviation {std:g} of one': coarse(images, std) for images, std in COARSE},
+    **{f'{images} images, deviation {std:g}': coarse(images, std) for images, std in COARSE},
 }
 
 

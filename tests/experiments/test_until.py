@@ -22,7 +22,7 @@ from mmlape.lab.experiments.statistics import NO_SPREAD
 from mmlape.lab.experiments.until import FILE, UntilStudy, _create, as_json, exit_status, read_until
 from mmlape.lab.runs.run import read_run
 
-STUDIES = 2000
+STUDIES = 5000
 NOISE = 3 * (0.05 * 0.95 / STUDIES) ** 0.5
 SPREADS = {
     'equal': lambda random, size: random.normal(size=(2, *size)),
@@ -41,7 +41,7 @@ def coarse(images, deviations):
 COARSE = {
     f'{images} images, {deviations}': coarse(images, deviations)
     for images in (50, 200, 2000)
-    for deviations in ((0.1, 0.1), (0.3, 0.3), (1, 1), (3, 0.3), (0.3, 3))
+    for deviations in ((0.3, 0.3), (3, 0.3))
 }
 
 
@@ -57,15 +57,6 @@ def test_without_a_difference_at_most_alpha_decide_wrongly(most):
             _, better, worse = decide(plan, values, baseline)
             wrong |= better | worse
         assert wrong.mean() <= 0.05 + NOISE
-
-
-@pytest.mark.parametrize('most', [3, 5, 20])
-def test_two_arms_of_few_images_err_in_at_most_alpha(most):
-    """Of so many studies that a percent more would be seen."""
-    studies = 10_000
-    for _, draw in each(COARSE.items()):
-        _, better, worse = decide(SequentialPlan(1e-9, most), *draw(np.random.default_rng(2), (studies, most)))
-        assert (better | worse).mean() <= 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5
 
 
 def test_a_difference_of_the_margin_is_called_none_in_at_most_alpha():
