@@ -113,10 +113,7 @@ WALK = {
     'train': ('config.py --resume {} --work-dir out', ('pth',)),
     'visualize-pe': ('{} --out out', (*FILES, 'address', 'run', 'hub')),
 }
-NOT_WALKED = {
-    'pe-bench': 'imports the file that its user wrote, as it is asked to',
-    'vtab': 'starts `train` from a file',
-}
+NOT_WALKED = {'vtab': 'starts `train` from a file'}
 READS = {'checkpoint', 'file', 'files', 'models', 'src', 'trained', 'work_dir', 'work_dirs'}
 """Positional arguments that name files or folders of others."""
 

@@ -154,6 +154,7 @@ COMMANDS_CALLED = {
                 [Path('a')],
             ),
             'mmlape.lab.experiments.report.console_table': '',
+            'mmlape.lab.experiments.report.comparison_lines': [],
         },
     ),
     'sample-size': Command(
@@ -329,14 +330,6 @@ COMMANDS_CALLED = {
         },
         {'trained': [('b.py m.pth',), ('a.py n.pth',)], '--data': [('--data b.py',)]},
     ),
-    'pe-bench': Command(
-        'f.py',
-        {
-            'mmlape.projects.pe_bench.contract.import_kind': 'mine',
-            'mmlape.projects.pe_bench.contract.check_kind': None,
-            'mmlape.projects.pe_bench.bench.run_bench': 0,
-        },
-    ),
     'probe': Command(
         'a.py',
         {'mmlape.projects.probe.probing.probe_models': ['probe'], 'mmlape.projects.probe.probing.write_probes': None},
@@ -348,7 +341,8 @@ COMMANDS_CALLED = {
         {
             'mmlape.projects.size_sweep.models.read_models': (['models'], ['default, seed 3: failed']),
             'mmlape.projects.size_sweep.sweep.sweep_models': (
-                SimpleNamespace(first=[SimpleNamespace(content=TABLE)], title='title'),
+                SimpleNamespace(title='title'),
+                TABLE,
                 [Path('index.html')],
             ),
         },
