@@ -135,7 +135,8 @@ def meaning(values: Sequence[int], names: Names, background: bool | None) -> tup
     learnt = [value for value in values if value not in ignored]
     if len(learnt) < 2:
         shown = describe(learnt[0] if learnt else values[0])
-        raise DataError(f'label maps have the id {shown} only: there is nothing to choose from; two are needed')
+        rest = ', beside no data; where that is 0, --background class learns it' * (NOTHING in values)
+        raise DataError(f'label maps have the id {shown} only{rest}: there is nothing to choose from; two are needed')
     if not names:
         by_value = {value: _default(value, learnt) for value in learnt}
         if is_mask:

@@ -202,6 +202,20 @@ def test_what_a_raster_calls_no_data_is_not_learnt_unless_its_owner_names_it(dty
         np.testing.assert_array_equal(labels == 255, (values == nothing) & (not learnt))
 
 
+def test_one_class_beside_no_data_says_how_both_are_learnt(tmp_path):
+    """As QGIS rasterises polygons: 0 is the value without data."""
+    maps(tmp_path, labels='labels/{}.tif', convert=lambda ids: np.minimum(ids, 1))
+    for file in (tmp_path / 'labels').iterdir():
+        tags = TiffImagePlugin.ImageFileDirectory_v2()
+        tags[42113] = '0'
+        Image.open(file).copy().save(file, tiffinfo=tags)
+    with pytest.raises(
+        DataError, match='the id 1 only, beside no data; where that is 0, --background class learns it'
+    ):
+        look(tmp_path)
+    assert look(tmp_path, background=True).classes == ('class 0', 'class 1')
+
+
 def roboflow_masks(root: Path) -> None:
     for split, count in (('train', 8), ('valid', 4)):
         name = f'{split}{{}}_jpg.rf.0a'
