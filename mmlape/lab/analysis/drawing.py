@@ -28,7 +28,7 @@ SIDES = ('gt', 'pred')
 OPACITY = 0.45  # of masks and label maps
 COVERED = 0.1
 """The largest share of a box that a label may cover."""
-Colour: TypeAlias = tuple[int, int, int]
+Colour: TypeAlias = tuple[int, ...]
 
 
 def draw_sample(

@@ -128,8 +128,18 @@ def predict_clip(
 
         for row, frame in chain(known(), new()):
             if write:
-                sample, options = _sample(model, row), dict(labels=labels, shortest=0, legend_lines=LEGEND_LINES)
-                write(draw_sample(frame, sample, model.classes, model.palette, score_thr, ('pred',), **options))
+                drawn = draw_sample(
+                    frame,
+                    _sample(model, row),
+                    model.classes,
+                    model.palette,
+                    score_thr,
+                    ('pred',),
+                    labels=labels,
+                    shortest=0,
+                    legend_lines=LEGEND_LINES,
+                )
+                write(drawn)
             count += 1
             advance(count)
     if not count:
