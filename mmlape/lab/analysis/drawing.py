@@ -21,7 +21,7 @@ from pycocotools import mask as coco_mask
 from mmlape.errors import DataError
 from mmlape.files import write_bytes
 from mmlape.lab.datasets.folders import class_palette
-from mmlape.lab.datasets.formats import resolve_class
+from mmlape.lab.datasets.formats import iter_unwrapped, resolve_class
 
 MIN_LONGER_SIDE = 640  # pixels, of a drawing
 SIDES = ('gt', 'pred')
@@ -126,22 +126,16 @@ class _Pen:
         self.image = np.array(canvas)
 
     def _draw_masks(self, masks: Sequence, inks: Sequence[Colour], boxes: np.ndarray, order: np.ndarray) -> None:
-        """Fill masks, one after the other in memory, and draw their outlines; a missing box becomes its mask's."""
-        layer, outlines = self.image.copy(), []
+        """Fill masks, one after the other in memory; a box that is missing becomes its mask's."""
+        layer, shape = self.image.copy(), self.image.shape[1::-1]
         for place in order:
-            mask = cv2.resize(
-                pixels_of(masks[place], self.size), self.image.shape[1::-1], interpolation=cv2.INTER_NEAREST
-            )
+            mask = cv2.resize(pixels_of(masks[place], self.size), shape, interpolation=cv2.INTER_NEAREST)
             left, top, width, height = cv2.boundingRect(mask)
             if (boxes[place, 2:] <= boxes[place, :2]).any():
                 boxes[place] = left, top, left + width, top + height
             area = slice(top, top + height), slice(left, left + width)
             layer[area][mask[area] > 0] = inks[place]
-            found, _ = cv2.findContours(mask[area], cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE, offset=(left, top))
-            outlines.append((found, inks[place]))
         self.image = cv2.addWeighted(layer, OPACITY, self.image, 1 - OPACITY, 0)
-        for found, ink in outlines:
-            cv2.drawContours(self.image, found, -1, ink, max(1, round(max(self.image.shape) / 1000)))
 
     def draw_label_map(self, values: np.ndarray) -> None:
         """Fill the classes, but for what is no class or the background."""
@@ -175,7 +169,7 @@ def palette_of(cfg: Mapping, classes: Sequence[str], split: str = 'test') -> lis
         classes: The names.
         split: Of the dataset.
     """
-    dataset = (cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}
+    dataset = next(iter_unwrapped((cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}))
     kind = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
     own = {**getattr(kind, 'METAINFO', {}), **(dataset.get('metainfo') or {})}.get('palette') or ()
     return [tuple(colour) for colour in (own if len(own) == len(classes) else class_palette(len(classes)))]
@@ -210,8 +204,8 @@ def place_labels(
 ) -> list[tuple[int, int, int, int] | None]:
     """Return where the label of each box lies, left, top, right and bottom; None for those without room.
 
-    No label leaves the image, meets another, or covers more than `COVERED` of a box. If most boxes have no room for
-    theirs, none has.
+    No label leaves the image, meets another, or covers more than `COVERED` of a box. If a third of the
+    boxes has no room for theirs, none has.
 
     Args:
         boxes: (N, 4), in pixels of the image; the first ones choose first.
