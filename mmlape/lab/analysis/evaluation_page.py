@@ -139,19 +139,19 @@ class DrawingsHook(Hook):
 
     def __init__(self, out_dir: str) -> None:
         self.out_dir = Path(out_dir)
+        self.confusion: Confusion | None = None
         self.count = 0  # of images, here
 
     def after_test_iter(self, runner, batch_idx: int, data_batch=None, outputs=()) -> None:
         """Draw the images of a batch."""
         dataset = runner.test_loop.dataloader.dataset
         for place, sample in enumerate(outputs):
-            confusion = confusion_of(sample, dataset)
-            path = sample.get('img_path')
+            self.confusion = self.confusion or confusion_of(sample, dataset)
+            path, classes = sample.get('img_path'), self.confusion.classes
             image = load_again(sample) if path else _input(data_batch['inputs'], place)
             name = name_in(dataset, path) if path else Path(f'{self.count * get_world_size() + get_rank()}.png')
-            drawn = confusion.drawn(sample)
-            palette = palette_of(runner.cfg, confusion.classes)
-            write_image(draw_sample(image, drawn, confusion.classes, palette), self.out_dir / name)
+            palette = palette_of(runner.cfg, classes)
+            write_image(draw_sample(image, self.confusion.drawn(sample), classes, palette), self.out_dir / name)
             self.count += 1
 
 
