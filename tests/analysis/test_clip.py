@@ -86,6 +86,7 @@ def test_a_killed_command_resumes(clip, tmp_path):
     assert kept, 'the process was killed'
     kept[2]['mine'] = True
     lines.write_text('\n'.join([*map(json.dumps, kept), '{"frame": 3, "cl']))
+    assert main([*words, str(lines.parent), '--tile', '32']) == 1, 'other tiles'
     assert main([*words, str(lines.parent)]) == 0
     found, expected = rows_of(lines.parent), rows_of(tmp_path / 'complete')
     assert found.pop(2) == dict(expected.pop(2), mine=True) and found == expected and len(found) == FRAMES - 1

@@ -26,7 +26,7 @@ from pycocotools import mask as coco_mask
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import atomic_path, read_json, sha256, write_json
 from mmlape.lab.analysis.drawing import draw_sample
-from mmlape.lab.analysis.predicted_files import described, watched
+from mmlape.lab.analysis.predicted_files import described, require_room, watched
 from mmlape.lab.analysis.prediction import Model
 from mmlape.lab.evaluation.saved import object_rows
 from mmlape.lab.runs.identity import digest
@@ -97,14 +97,17 @@ def predict_clip(
     path, out, tiling, info = Path(path), Path(out), model.tiling(tile, overlap), _info(path)
     weights = sha256(model.checkpoint) if model.checkpoint else None
     record = dict(video=path.name, bytes=path.stat().st_size, tile=tile, overlap=overlap, checkpoint=weights)
-    record['config'] = digest(str(model.module.cfg))
-    lines = out / LINES
-    if overwrite:
+    record['config'] = digest(str([model.module.cfg.get(key) for key in ('model', 'test_pipeline', 'test_cfg')]))
+    lines, known = out / LINES, read_json(out / RECORD) or {}
+    if overwrite or not known or 'frames' in known:
+        require_room(out, overwrite)
         lines.unlink(missing_ok=True)
-    else:
-        _require_same(out, record)
-    done = _complete_lines(lines)
+    elif other := [key for key in record if known.get(key) != record[key]]:
+        raise DataError(
+            f'{out} has a part of another prediction (other {", ".join(other)}): give another folder, or --overwrite'
+        )
     write_json(out / RECORD, record)
+    done = _complete_lines(lines)
     frames = (frame[..., ::-1] for frame in get_video_frames_generator(str(path)))
     count = 0
     with (
@@ -148,21 +151,8 @@ def predict_clip(
     return count
 
 
-def _require_same(out: Path, record: dict) -> None:
-    """Raise DataError if a folder has other files than those of this video and model, or all of them."""
-    known = read_json(out / RECORD) or {}
-    if known.get('frames') or (not known and out.is_dir() and any(out.iterdir())):
-        raise DataError(f'{out} has files already: give another folder, or --overwrite to replace them')
-    other = [key for key in record if known and known.get(key) != record[key]]
-    if other:
-        raise DataError(
-            f'{out} has a part of another prediction (other {", ".join(other)}): give another folder, or --overwrite'
-        )
-
-
 def _complete_lines(path: Path) -> int:
     """Return how many lines a file has, of which one that a kill has cut is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     done = end = 0
     with open(path, 'ab+') as file:
         file.seek(0)

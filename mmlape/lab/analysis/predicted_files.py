@@ -100,15 +100,20 @@ def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = Fal
     images, out = Path(images), Path(out)
     if not images.exists():
         raise DataError(f'{images} does not exist: give a folder of images, or an image')
-    if out.exists() and not out.is_dir():
-        raise DataError(f'{out} is a file: give a folder for the predictions')
-    if not overwrite and out.is_dir() and any(out.iterdir()):
-        raise DataError(f'{out} has files already: give another folder, or --overwrite to replace them')
+    require_room(out, overwrite)
     inside = out.resolve()
     found = [Path(path) for path in find_images(images) if not Path(path).resolve().is_relative_to(inside)]
     if not found:
         raise DataError(f'{images}: all images of this folder are in {out}, where predictions are written')
     return found
+
+
+def require_room(out: Path, overwrite: bool) -> None:
+    """Raise DataError if a folder of predictions is a file, or has files that may not be replaced."""
+    if out.exists() and not out.is_dir():
+        raise DataError(f'{out} is a file: give a folder for the predictions')
+    if not overwrite and out.is_dir() and any(out.iterdir()):
+        raise DataError(f'{out} has files already: give another folder, or --overwrite to replace them')
 
 
 @contextmanager
