@@ -20,7 +20,7 @@ from PIL import Image
 from torch import nn
 
 from mmlape.errors import ConfigError, DataError, listed
-from mmlape.lab.analysis.drawing import draw_sample, write_image
+from mmlape.lab.analysis.drawing import draw_sample, palette_of, write_image
 from mmlape.lab.analysis.images import to_array
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
 from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
@@ -236,5 +236,7 @@ def compare_on_dataset(
         (prediction,) = predict_batch(model, [model.preparation.of_array(image)])
         truth.set_field(prediction.get(predicted), predicted)
         paths.append(Path(out_dir) / f'{Path(truth.img_path).stem}.png')
-        write_image(draw_sample(image, truth, model.classes, score_thr), paths[-1])
+        write_image(
+            draw_sample(image, truth, model.classes, palette_of(model.cfg, model.classes), score_thr), paths[-1]
+        )
     return paths

@@ -75,7 +75,7 @@ def test(
             checkpoint's.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
         page: A file for the page of the test; True for ``.html`` beside the metrics.
-        show_dir: A folder for the images with predictions beside the ground truth, as the toolbox draws them.
+        show_dir: A folder for the images, the ground truth at the left of the prediction.
         launcher: See :func:`mmlape.lab.engine.trainer.train`.
         show: Whether to print the table.
         name: The name of the file by default.
@@ -94,9 +94,8 @@ def test(
         unusable.
     """
     require_keys(cfg, TEST_KEYS, 'tested')
-    if tiles_of(cfg) and (tta is not None or show_dir):
-        option, instead = ('--tta', '') if tta is not None else ('--show-dir', ', or use --page or mmlape predict')
-        raise ConfigError(f'{option} is for complete images, and test_cfg has tiles: leave it out{instead}')
+    if tiles_of(cfg) and tta is not None:
+        raise ConfigError('--tta is for complete images, and test_cfg has tiles: leave it out')
     cfg = copy.deepcopy(cfg)
     merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
@@ -121,7 +120,7 @@ def test(
         about = f'{Path(checkpoint).name} of {Path(cfg.filename or work_dir).stem}'
         cfg.custom_hooks.append(dict(type='mmlape.EvaluationPageHook', out=str(sheet), title=f'Test: {about}'))
     if show_dir:
-        _draw(cfg, Path(show_dir).absolute())
+        cfg.custom_hooks.append(dict(type='mmlape.DrawingsHook', out_dir=str(Path(show_dir).absolute())))
     set_model_wrapper(cfg)
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
@@ -151,17 +150,6 @@ def test(
         flags = (True, predictions, sheet)
         print_log(', '.join(place for place, given in zip(places, flags) if given), 'current')
     return result
-
-
-def _draw(cfg: Config, folder: Path) -> None:
-    """Let the hook of the toolbox draw every image, as ``--show-dir`` of its own test.py does."""
-    hook = {
-        'mmdet': dict(type='mmdet.DetVisualizationHook', draw=True, interval=1, test_out_dir=str(folder)),
-        'mmseg': dict(type='mmseg.SegVisualizationHook', draw=True, interval=1),
-        'mmpretrain': dict(type='mmpretrain.VisualizationHook', enable=True, interval=1, out_dir=str(folder)),
-    }
-    cfg.custom_hooks.append(hook[cfg.default_scope])
-    cfg.visualizer.save_dir = str(folder)  # where MMSegmentation's hook draws to
 
 
 def _weights(checkpoint: str | Path) -> dict:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from mmlape.figures import save_figure, tidy
+from mmlape.figures import from_zero, save_figure, tidy
 from mmlape.lab.evaluation.names import RANKING, is_defined, label, points
 from mmlape.lab.runs.schema import RunRecord, read_record
 
@@ -122,9 +122,8 @@ def plot_run(work_dir: str | Path) -> Path | None:
         return None
     figure = Figure(figsize=(9.6, 3.6), layout='constrained')
     left, right = figure.subplots(1, 2)
-    left.plot(loss.steps, loss.mean, lw=1.5)
+    left.plot(loss.steps, loss.mean, 'o' if len(loss.steps) == 1 else '-', lw=1.5)
     left.set(xlabel='iteration', ylabel='training loss')
-    left.set_ylim(bottom=0)
     shown = [name for name in RANKING if name in curves.metrics]
     for name in shown:
         band = metric_band([curves], name)
@@ -133,6 +132,6 @@ def plot_run(work_dir: str | Path) -> Path | None:
     if shown:
         right.legend(frameon=False)
     tidy(left, right)
-    for axes in (left, right):
-        axes.set_xlim(left=0)
+    from_zero(left, 'xy')
+    from_zero(right, 'x')
     return save_figure(figure, Path(work_dir) / FIGURE)

@@ -171,18 +171,22 @@ class SavePredictionsHook(Hook):
             write_rows(self.out_dir / 'predictions.json', [row for rows in gathered for row in rows])
 
     def _save_map(self, sample, dataset) -> None:
-        root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
-        source = Path(os.path.abspath(sample.img_path))
-        name = Path(source.name)
-        if root and source.is_relative_to(os.path.abspath(root)):
-            name = source.relative_to(os.path.abspath(root))
         save_label_map(
-            (self.out_dir / name).with_suffix('.png'),
+            (self.out_dir / name_in(dataset, sample.img_path)).with_suffix('.png'),
             sample.pred_sem_seg.data.squeeze(0),
             len(dataset.metainfo.get('classes') or []),
             bool(getattr(dataset, 'reduce_zero_label', False)),
             dataset.metainfo.get('palette'),
         )
+
+
+def name_in(dataset, path: str) -> Path:
+    """Return the path that an image has in its dataset's folder; its name, if it is elsewhere."""
+    source = Path(os.path.abspath(path))
+    for root in (getattr(dataset, 'data_prefix', None) or {}).values():
+        if root and source.is_relative_to(os.path.abspath(root)):
+            return source.relative_to(os.path.abspath(root))
+    return Path(source.name)
 
 
 def _instances(sample, dataset) -> list[dict]:
