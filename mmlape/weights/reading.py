@@ -261,7 +261,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         elif file_format == 'npz':
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
-            misnamed = path.suffix == '.safetensors'  # newer versions of torch would go by the name
+            # newer versions of torch would go by the name; and none maps a file whose name is not UTF-8
+            misnamed = path.suffix == '.safetensors' or not str(path).isprintable()
             with torch.serialization.safe_globals(_safe_globals()), path.open('rb') as file:
                 content = torch.load(
                     file if misnamed else path,

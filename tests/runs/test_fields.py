@@ -99,8 +99,8 @@ def resume(folder):
     run = folder / 'arm' / 'seed_121'
     identity = with_settings(decode(Identity, IDENTITY, run), run)
     start = acquire(run, identity, 'a.py', True)
-    recorder = Recorder(run, RunRecord(), write=False)
-    recorder.rewind(start.previous, start.evaluations, 200)
+    recorder = Recorder(run, start.previous or RunRecord(), False, start.evaluations)
+    recorder.rewind(200)
 
 
 def curves(folder):

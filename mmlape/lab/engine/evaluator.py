@@ -13,7 +13,7 @@ from rich.markup import escape
 import mmlape
 from mmlape.console import console
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.files import read_json, write_json
+from mmlape.files import naming, read_json, write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.retarget import reads_head
@@ -125,7 +125,8 @@ def test(
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
         parts[key] = None
-    runner = Runner.from_cfg(parts, initial)
+    with naming(work_dir):
+        runner = Runner.from_cfg(parts, initial)
     classes = classes_of_data(runner.test_loop.dataloader.dataset)
     if graph:
         for metric in runner.test_evaluator.metrics:
@@ -141,7 +142,9 @@ def test(
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
-    result = dict(_result(cfg, checkpoint, runner, runner.test()), tta=ratios if merging else None)
+    with naming(work_dir):
+        metrics = runner.test()
+    result = dict(_result(cfg, checkpoint, runner, metrics), tta=ratios if merging else None)
     if is_main_process():
         write_json(file, result)
     if is_main_process() and show:

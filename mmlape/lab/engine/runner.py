@@ -381,10 +381,12 @@ class Runner(_Runner):
             finally:
                 end_workers(self._train_loop, self._val_loop, self._test_loop)
 
+    @master_only
     def dump_config(self) -> None:
         """Write the configuration to the work dir; a test leaves the training run's there alone."""
         if self._train_dataloader is not None:
-            super().dump_config()
+            with atomic_path(Path(self.work_dir) / Path(self.cfg.filename or f'{self.timestamp}.py').name) as partial:
+                self.cfg.dump(partial)
 
     @master_only
     def save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:

@@ -25,8 +25,7 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.errors import MissingCheckpointError
-from mmlape.files import write_json
+from mmlape.errors import DataError, MissingCheckpointError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import check_compile
@@ -41,7 +40,7 @@ from mmlape.lab.engine.plan import RunPlan, plan_run
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.runs.curves import plot_run
 from mmlape.lab.runs.failures import record_failure
-from mmlape.lab.runs.identity import SETTINGS, checkpoint_keys, is_missing
+from mmlape.lab.runs.identity import checkpoint_keys, is_missing
 from mmlape.lab.runs.record import Recorder, describe_machine, sharing
 from mmlape.lab.runs.resume import RunStart, acquire, initial_seed
 from mmlape.lab.runs.schema import RunRecord, read_record
@@ -112,8 +111,8 @@ def train(
     with contextlib.ExitStack() as stack:
         if is_main_process():
             stack.callback(os.close, start.lock)
-        recorder = Recorder(plan.work_dir, _record(plan, start, study, arm), is_main_process())
-        recorder.rewind(start.previous, start.evaluations, start.iteration)
+        record = _record(plan, start, study, arm)
+        recorder = Recorder(plan.work_dir, record, is_main_process(), start.evaluations)
         with record_failure(recorder) as stop:
             recorder.begin()
             on_main_process(lambda: _check_inputs(plan, start))
@@ -121,10 +120,11 @@ def train(
             torch.set_flush_denormal(True)
             stack.callback(torch.set_flush_denormal, False)
             _run(plan, start, recorder, stop, initial, launcher, deterministic)
+            if is_main_process():
+                # a full disk or a damaged log costs the figure, not the run
+                with contextlib.suppress(OSError, DataError):
+                    plot_run(plan.work_dir)
         recorder.finish()
-        if is_main_process():
-            with contextlib.suppress(OSError):  # a full disk costs the figure, not the run
-                plot_run(plan.work_dir)
     return recorder.record
 
 
@@ -192,6 +192,8 @@ def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) 
         started=time.strftime('%Y-%m-%dT%H:%M:%S'),
         iter=start.iteration,
         max_iters=plan.cfg.train_cfg.get('max_iters'),
+        last=previous.last,
+        best=previous.best,
         stopped=stopped if stopped and stopped.iter <= start.iteration else None,
         cost=previous.cost,
         parts=[*previous.parts],
@@ -199,8 +201,7 @@ def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) 
 
 
 def _check_inputs(plan: RunPlan, start: RunStart) -> None:
-    """Write ``settings.json``; check the data, and that the checkpoints to start from are there."""
-    write_json(plan.work_dir / SETTINGS, start.identity.settings)
+    """Check the data, and that the checkpoints to start from are there."""
     check_data(plan.cfg, ('train', 'val'), plan.sources)
     for key, path in checkpoint_keys(plan.cfg):
         if is_missing(path) and not (start.checkpoint and key == 'load_from'):

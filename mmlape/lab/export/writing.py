@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mmlape
 from mmlape.errors import ExportError
+from mmlape.files import naming
 from mmlape.lab.engine.graphs import ExportedModel, Graph, Size
 from mmlape.lab.engine.graphs.base import largest_difference
 from mmlape.lab.engine.graphs.operators import translations
@@ -97,7 +98,7 @@ def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str,
     out = check_out(out)
     notes = dict(notes or {}, size=f'{form.size[0]} {form.size[1]}', precision=form.precision)
     notes['batch'] = str(form.batch or 'dynamic')
-    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder:
+    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder, naming(out):
         written = Path(folder) / out.name
         with fuse_batch_norms(model):
             _write(model, form, written, notes)
@@ -156,6 +157,8 @@ def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> N
                 input_names=['image'], output_names=names, custom_translation_table=translations(),
                 dynamic_shapes=shapes,
             )  # fmt: skip
+    except OSError:
+        raise  # of the disk
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         of_any = '' if form.batch else ' for any number of images'

@@ -1,7 +1,5 @@
 """Logged curves: loss and metrics over the iterations, one run's figure, mean and spread over seeds."""
 
-import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mmlape.figures import from_zero, save_figure, tidy
+from mmlape.files import read_json_lines
 from mmlape.lab.evaluation.names import RANKING, is_defined, label, points
 from mmlape.lab.runs.schema import RunRecord, read_record
 
@@ -41,11 +40,8 @@ class Band:
 
 def read_scalars(file: Path) -> Iterator[dict]:
     """Yield the rows of a ``scalars.json``, the log of MMEngine's visualiser."""
-    for line in file.read_text(encoding='utf-8').splitlines():
-        with contextlib.suppress(ValueError, RecursionError):  # the last line of a run that was killed
-            row = json.loads(line)
-            if isinstance(row, dict):
-                yield row
+    fix = 'restore the file; or delete it, without which the curves have gaps'
+    yield from (row for row in read_json_lines(file, fix) if isinstance(row, dict))
 
 
 def log_files(work_dir: str | Path) -> list[Path]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import mmlape
-from mmlape.errors import CheckpointError
+from mmlape.errors import CheckpointError, DataError
 from mmlape.files import read_json, sha256
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.decoding import encode
@@ -25,7 +25,7 @@ from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import as_it_is_now, code_differences
-from mmlape.lab.runs.schema import Code, Identity, RunRecord, Weights, read_record
+from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, Weights, read_record
 
 COUNTED = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
@@ -135,7 +135,6 @@ def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
         yield from leaves(child, f'{key}.{name}' if key else str(name))
 
 
-SETTINGS = 'settings.json'
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
 
@@ -227,10 +226,18 @@ def stack_versions() -> dict[str, str]:
 
 
 def with_settings(identity: Identity | None, work_dir: str | Path) -> Identity | None:
-    """Return the identity of the run in a work dir with the settings beside it, if they can be read."""
-    content = read_json(Path(work_dir) / SETTINGS)
-    if identity is None or digest(content) != identity.settings_sha256:
+    """Return the identity of the run in a work dir with the settings beside it, if they are there.
+
+    Raises:
+        DataError: They cannot be read, or are another run's.
+    """
+    path = Path(work_dir) / SETTINGS
+    fix = 'restore the file; or delete it, without which no difference of settings is named'
+    content = read_json(path, fix=fix)
+    if identity is None or content is None:
         return identity
+    if digest(content) != identity.settings_sha256:
+        raise DataError(f'{path} and {path.with_name(RECORD)} are of two runs: {fix}')
     return replace(identity, settings=content)
 
 
