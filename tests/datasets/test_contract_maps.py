@@ -573,7 +573,7 @@ def test_folders_of_classes(cases_of, every_split):
 def late(content: bytes) -> bytes:
     """Return a PNG whose tag stands behind its pixels."""
     begin = content.index(b'eXIf') - 4
-    end = begin + 12 + int.from_bytes(content[begin : begin + 4])
+    end = begin + 12 + int.from_bytes(content[begin : begin + 4], 'big')
     return content[:begin] + content[end:-12] + content[begin:end] + content[-12:]
 
 
