@@ -15,7 +15,7 @@ from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.files import write_json
-from mmlape.lab.datasets.formats.coco_file import is_box, require_form
+from mmlape.lab.datasets.formats.coco_file import extent_of, lies_beside, require_form
 from mmlape.lab.datasets.images import Size
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.dense import MIN_KEPT, Dense, shrink
@@ -151,12 +151,12 @@ def fields_of(box: Sequence[float] | None, polygons: Iterable[np.ndarray] = (), 
     """Return COCO's fields of an object.
 
     Args:
-        box: Left, top, right and bottom; None for those of the polygons.
-        polygons: (corners, 2) each.
+        box: Left, top, right and bottom, where there are no polygons.
+        polygons: (corners, 2) each, whose extent is the box.
         iscrowd: Whether it is neither learnt nor counted as missed.
     """
     polygons = list(polygons)
-    if box is None:
+    if polygons:
         corners = np.concatenate(polygons)
         box = [*corners.min(0).tolist(), *corners.max(0).tolist()]
     left, top, right, bottom = box
@@ -170,7 +170,7 @@ def fields_of(box: Sequence[float] | None, polygons: Iterable[np.ndarray] = (), 
 def boxes_of(sample: Sample) -> np.ndarray:
     """Return left, top, width and height of the objects of a sample that are learnt, (N, 4)."""
     fields = [one for _, one in sample.annotation[1]]
-    boxes = [one['bbox'] for one in fields if not one['iscrowd'] and is_box(one.get('bbox'))]
+    boxes = [one['bbox'] for one in fields if not one['iscrowd'] and one.get('bbox')]
     return np.array(boxes, float).reshape(-1, 4)
 
 
@@ -189,7 +189,7 @@ def cut_object(fields: dict[str, Any], part: Part, size: tuple[int, int]) -> dic
         part: Of the image.
         size: Of the complete image.
     """
-    if not is_box(fields.get('bbox')):
+    if not fields.get('bbox'):
         return fields  # which the check of the data names
     start, end = np.array(part[:2]), np.array(part[2:])
     corner, sides = np.split(np.array(fields['bbox'], float), 2)
@@ -197,19 +197,22 @@ def cut_object(fields: dict[str, Any], part: Part, size: tuple[int, int]) -> dic
     share = (high - low).clip(0).prod() / max(sides.prod(), 1e-6)
     if share < MIN_KEPT and not (fields['iscrowd'] and share > 0):
         return None
-    cut = fields | dict(bbox=[*(low - start).tolist(), *(high - low).tolist()], area=fields['area'] * float(share))
+    box = [*(low - start).tolist(), *(high - low).tolist()]
     outline = fields.get('segmentation')
+    if not outline:
+        return fields | dict(bbox=box, area=fields['area'] * float(share))
     if isinstance(outline, dict):
         runs = coco_mask.frPyObjects(outline, *size[::-1]) if isinstance(outline['counts'], list) else outline
         mask = coco_mask.encode(np.asfortranarray(coco_mask.decode(runs)[part[1] : part[3], part[0] : part[2]]))
         area = float(coco_mask.area(mask))
-        cut |= dict(segmentation=mask | dict(counts=mask['counts'].decode()), area=area)
-    elif outline:
+        cut = fields | dict(segmentation=mask | dict(counts=mask['counts'].decode()), area=area)
+    else:
         polygons = [_clip(np.reshape(polygon, (-1, 2)), start, end) - start for polygon in outline]
         polygons = [polygon for polygon in polygons if len(polygon) > 2]
         outlines = [polygon.flatten().tolist() for polygon in polygons]
-        cut |= dict(segmentation=outlines, area=float(sum(map(_area, polygons))))
-    return cut
+        cut = fields | dict(segmentation=outlines, area=float(sum(map(_area, polygons))))
+    extent = extent_of(cut)
+    return cut | dict(bbox=extent) if extent and cut['area'] else None
 
 
 def _clip(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -265,14 +268,18 @@ def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
     split = _split_of_name(file)
     objects: dict[Any, list[tuple[str, dict]]] = {number: [] for number in images}
     crowds: Counter[Any] = Counter()
+    beside = 0
     for place, one in enumerate(content['annotations'], 1):
         label, number = one.get('category_id'), one.get('image_id')
         for key, value, known in (('category_id', label, labels), ('image_id', number, images)):
             if value not in known:
                 raise DataError(f'{data.listing.root / file}: annotation {place} has the unlisted {key} {value!r}')
-        if 'area' not in one and is_box(box := one.get('bbox')):
+        if extent := extent_of(one):
+            beside += lies_beside(one.get('bbox') or extent, extent) and not one.get('iscrowd')
+            one |= dict(bbox=extent)
+        if one.get('area') is None and (box := one.get('bbox')):
             one |= dict(area=box[2] * box[3])
-        objects[number].append((labels[label], dict(iscrowd=0) | one))
+        objects[number].append((labels[label], one | dict(iscrowd=int(one.get('iscrowd') or 0))))
         crowds[number] += bool(one.get('iscrowd'))
     for record in content['images']:
         number, image = record['id'], images[record['id']]
@@ -280,6 +287,8 @@ def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
         if split:
             data.splits[image] = split, f'the name of {file}'
     data.annotations_out += Counter(crowds=crowds.total())
+    if beside:
+        data.notes.append(f'{file}: {beside} boxes lie beside the outline of their object, whose extent is taken')
 
 
 def _split_of_name(file: str) -> str | None:
