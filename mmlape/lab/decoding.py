@@ -164,12 +164,16 @@ def _checker_of_typed(kind: Any) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _unfit(value, 'an object')
-        for name, read, is_required in fields:
-            one = value.get(name)
-            if one is not None:
-                _inside(read, one, name)
-            elif is_required:
-                raise UnfitError(' is missing or null', name)
+        name = ''
+        try:
+            for name, read, is_required in fields:
+                one = value.get(name)
+                if one is not None:
+                    read(one)
+                elif is_required:
+                    raise UnfitError(' is missing or null')
+        except UnfitError as error:
+            raise error.inside(name) from None
         return value
 
     return check

@@ -14,7 +14,7 @@ from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, shorten
-from mmlape.lab.decoding import Rule, UnfitError, decoded, is_number, is_whole
+from mmlape.lab.decoding import LARGEST, RULES, Rule, UnfitError, decoded, is_number, is_whole
 
 FORM = 'COCO has x, y, width, height in pixels'
 POLYGONS = 'COCO has a list of polygons, [[x1, y1, x2, y2, ...], ...]'
@@ -22,7 +22,8 @@ POLYGONS = 'COCO has a list of polygons, [[x1, y1, x2, y2, ...], ...]'
 
 def is_box(value: Any) -> bool:
     """Return whether a value is a list of four finite numbers, of which width and height are not negative."""
-    return isinstance(value, list) and len(value) == 4 and all(map(is_number, value)) and min(value[2:]) >= 0
+    numbers = isinstance(value, list) and len(value) == 4 and {*map(type, value)} <= {int, float}
+    return numbers and max(map(abs, value)) < LARGEST and min(value[2:]) >= 0 and sum(value) == sum(value)
 
 
 def is_outline(value: Any) -> bool:
@@ -32,9 +33,11 @@ def is_outline(value: Any) -> bool:
         runs = _uncompressed(counts) if isinstance(counts, str) else counts
         whole = all(isinstance(part, list) and all(map(is_whole, part)) for part in (size, runs))
         return whole and len(size) == 2 and sum(runs) == math.prod(size)
+    if not isinstance(value, list):
+        return False
     try:
-        return isinstance(value, list) and all(len(part) % 2 == 0 and math.isfinite(sum(part)) for part in value)
-    except (TypeError, OverflowError):  # numbers without a list around them, texts, lists of points
+        return all(isinstance(part, list) and len(part) % 2 == 0 and math.isfinite(sum(part)) for part in value)
+    except (TypeError, OverflowError):  # texts, lists of points
         return False
 
 
@@ -59,7 +62,7 @@ def _uncompressed(text: str) -> list[int] | None:
 
 
 Id = Annotated[Any, Rule('a number or a text', lambda value: isinstance(value, str) or is_number(value))]
-Name = Annotated[str, Rule('a text', lambda value: isinstance(value, str) and value != '')]
+Name = Annotated[str, Rule('a text of one line', lambda value: bool(value) and RULES[str].fits(value))]
 Side = Annotated[float, Rule('a number of pixels', lambda value: is_number(value) and value > 0)]
 
 
@@ -202,12 +205,13 @@ class AnnotationRules:
         if outside or w > FAR * width or h > FAR * height:
             where = 'so completely outside' if outside else 'so much larger'
             return Defect(ERROR, 'box outside its image', f'{place}, {where}: {FORM}')
-        if self.with_mask and (reason := _wrong_mask(annotation['segmentation'], width, height)):
+        extent = extent_of(annotation)
+        if self.with_mask and (reason := _wrong_mask(annotation['segmentation'], extent, width, height)):
             return Defect(ERROR, 'invalid mask', f'has {reason}')
         if area <= 0 or w < 1 or h < 1:
             effect = 'training leaves it out' if self.train else 'AP counts it as small, or as missed'
             return Defect(WARNING, 'box without area', f'{place}, and the area {area!r}: {effect}')
-        if not crowd and (extent := extent_of(annotation)) and lies_beside(box, extent):
+        if extent and not crowd and lies_beside(box, extent):
             description = f'{place}, and an outline in the box {extent}: correct the one that is wrong'
             return Defect(WARNING, 'box beside its outline', description)
         return None
@@ -235,14 +239,13 @@ def lies_beside(box: list[float], extent: list[float]) -> bool:
     return any(abs(side - other) > 2 * MARGIN for side, other in zip(*sides))
 
 
-def _wrong_mask(mask: Any, width: float, height: float) -> str | None:
+def _wrong_mask(mask: Any, extent: list[float] | None, width: float, height: float) -> str | None:
     """Say what is wrong with a mask: run lengths of another size, or no polygons; None if nothing is."""
     if isinstance(mask, dict):
         size = mask.get('size')
         right = size == [height, width]
         return None if right else f'a mask of (height, width) {size} in an image of {height} x {width}'
-    furthest = FAR * max(width, height)
-    if max(map(len, mask)) >= 6 and all(max(map(abs, part), default=0) <= furthest for part in mask):
+    if extent and max(map(abs, (*extent, extent[0] + extent[2], extent[1] + extent[3]))) <= FAR * max(width, height):
         return None
     shown = str(mask)
     shown = shown if len(shown) <= 60 else f'{shown[:57]}...'
