@@ -35,11 +35,21 @@ class CocoData(Dense):
     """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
     unit: ClassVar[str] = 'objects'
+    beside: int = 0  # objects whose box was not that of their outline
 
     def add_objects(
         self, image: str, size: tuple[int, int], objects: list[tuple[str, dict]], file: str, hidden: int = 0
     ) -> None:
-        """Add the objects of an image, of which so many are neither learnt nor counted as missed."""
+        """Add the objects of an image, of which so many are neither learnt nor counted as missed.
+
+        The box of an outlined object is the extent of its outline. An object without area has that of its box.
+        """
+        for _, one in objects:
+            if extent := extent_of(one):
+                self.beside += not one['iscrowd'] and lies_beside(one.get('bbox') or extent, extent)
+                one['bbox'] = extent
+            if one.get('area') is None and (box := one.get('bbox')):
+                one['area'] = box[2] * box[3]
         self.add(image, (size, objects), file, len(objects) - hidden)
         self.total += hidden
 
@@ -115,7 +125,11 @@ class CocoData(Dense):
         """Return what the owner should know, a sentence each."""
         used = sum(sample.count for sample in self._samples())
         twice = used - (self.total - self.annotations_out.total())
-        return super().remarks() + [f'{twice} objects lie across the lines, and are cut in both parts'] * (twice > 0)
+        return (
+            super().remarks()
+            + [f'{twice} objects lie across the lines, and are cut in both parts'] * (twice > 0)
+            + [f'{self.beside} objects have a box beside their outline, whose extent is taken'] * (self.beside > 0)
+        )
 
     def content(self, samples: Sequence[Sample], folder: str) -> dict[str, Any]:
         """Return the content of a file for samples whose names begin in a folder."""
@@ -151,12 +165,12 @@ def fields_of(box: Sequence[float] | None, polygons: Iterable[np.ndarray] = (), 
     """Return COCO's fields of an object.
 
     Args:
-        box: Left, top, right and bottom, where there are no polygons.
-        polygons: (corners, 2) each, whose extent is the box.
+        box: Left, top, right and bottom; None for those of the polygons.
+        polygons: (corners, 2) each.
         iscrowd: Whether it is neither learnt nor counted as missed.
     """
     polygons = list(polygons)
-    if polygons:
+    if box is None:
         corners = np.concatenate(polygons)
         box = [*corners.min(0).tolist(), *corners.max(0).tolist()]
     left, top, right, bottom = box
@@ -261,25 +275,20 @@ def _are_captions(annotations: Any) -> bool:
 
 
 def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
-    """Add the samples of a file; an object without area has that of its box."""
+    """Add the samples of a file."""
     images = _images_of(data.listing, file, content)
     labels = {one['id']: one['name'] for one in content['categories']}
     data.classes = tuple(dict.fromkeys([*data.classes, *labels.values()]))
     split = _split_of_name(file)
     objects: dict[Any, list[tuple[str, dict]]] = {number: [] for number in images}
     crowds: Counter[Any] = Counter()
-    beside = 0
     for place, one in enumerate(content['annotations'], 1):
         label, number = one.get('category_id'), one.get('image_id')
         for key, value, known in (('category_id', label, labels), ('image_id', number, images)):
             if value not in known:
                 raise DataError(f'{data.listing.root / file}: annotation {place} has the unlisted {key} {value!r}')
-        if extent := extent_of(one):
-            beside += lies_beside(one.get('bbox') or extent, extent) and not one.get('iscrowd')
-            one |= dict(bbox=extent)
-        if one.get('area') is None and (box := one.get('bbox')):
-            one |= dict(area=box[2] * box[3])
-        objects[number].append((labels[label], one | dict(iscrowd=int(one.get('iscrowd') or 0))))
+        one['iscrowd'] = int(one.get('iscrowd') or 0)
+        objects[number].append((labels[label], one))
         crowds[number] += bool(one.get('iscrowd'))
     for record in content['images']:
         number, image = record['id'], images[record['id']]
@@ -287,8 +296,6 @@ def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
         if split:
             data.splits[image] = split, f'the name of {file}'
     data.annotations_out += Counter(crowds=crowds.total())
-    if beside:
-        data.notes.append(f'{file}: {beside} boxes lie beside the outline of their object, whose extent is taken')
 
 
 def _split_of_name(file: str) -> str | None:

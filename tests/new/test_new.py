@@ -513,6 +513,21 @@ def test_difficult_objects_are_neither_learnt_nor_missed(form, file, before, aft
     assert crowds == [1] + (len(crowds) - 1) * [0]
 
 
+def test_the_outline_wins_over_a_box_beside_it(tmp_path):
+    """Of COCO's form."""
+    roboflow(tmp_path, True)
+    right = content(look(tmp_path))
+    for file in tmp_path.rglob('*.json'):
+        changed = json.loads(file.read_text())
+        for one in changed['annotations']:
+            one['bbox'][0] += 5
+        file.write_text(json.dumps(changed))
+    found = look(tmp_path)
+    assert any('have a box beside their outline' in line for line in found.remarks())
+    for one, other in zip(content(found)['annotations'], right['annotations'], strict=True):
+        np.testing.assert_allclose(one['bbox'], other['bbox'])
+
+
 def test_sides_of_labelme_are_numbers(tmp_path):
     labelme(tmp_path)
     rewrite(tmp_path, '00.json', lambda text: text.replace('"shapes"', '"imageHeight": "48", "shapes"', 1))
