@@ -21,9 +21,9 @@ POLYGONS = 'COCO has a list of polygons, [[x1, y1, x2, y2, ...], ...]'
 
 
 def is_box(value: Any) -> bool:
-    """Return whether a value is a list of four finite numbers, of which width and height are not negative."""
+    """Return whether a value is a list of four finite numbers."""
     numbers = isinstance(value, list) and len(value) == 4 and {*map(type, value)} <= {int, float}
-    return numbers and max(map(abs, value)) < LARGEST and min(value[2:]) >= 0 and sum(value) == sum(value)
+    return numbers and max(map(abs, value)) < LARGEST and sum(value) == sum(value)
 
 
 def is_outline(value: Any) -> bool:
@@ -88,7 +88,7 @@ class Annotation(TypedDict, total=False):
     id: Id
     image_id: Id
     category_id: Id
-    bbox: Annotated[list[float], Rule('four finite numbers, of which width and height are from 0 on', is_box)]
+    bbox: Annotated[list[float], Rule('four finite numbers', is_box)]
     area: Annotated[float, Rule('a finite number', is_number)]
     iscrowd: Annotated[int, Rule('0 or 1', lambda value: value in (0, 1))]
     segmentation: Annotated[
@@ -197,6 +197,9 @@ class AnnotationRules:
         if image not in self.images:
             description = f'is of image {image!r}, which is not listed: it is used nowhere'
             return Defect(WARNING, 'annotation of no image', description)
+        if min(box[2:]) < 0:
+            description = f'has the box {box}, not four finite numbers with a width and a height from 0 on: {FORM}'
+            return Defect(ERROR, 'invalid box', description)
         if self.as_it_is and crowd is None:
             return Defect(ERROR, 'invalid iscrowd', f'has no iscrowd: write 0 or 1{repairs}')
         width, height = (self.images[image][side] for side in ('width', 'height'))
