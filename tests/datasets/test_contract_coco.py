@@ -433,12 +433,7 @@ def changed(tmp_path):
     make(tmp_path)
     file = file_of(tmp_path, 'train')
     original = json.loads(file.read_text())
-    return (
-        tmp_path,
-        file,
-        original,
-        lambda place, value: file.write_text(json.dumps(with_value(original, place, value))),
-    )
+    return (tmp_path, original, lambda place, value: file.write_text(json.dumps(with_value(original, place, value))))
 
 
 def test_any_value_in_any_field_is_read_or_named(changed, monkeypatch):
