@@ -5,8 +5,9 @@ import os
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, TypedDict
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -32,24 +33,26 @@ POINTS = {'polygon': 3, 'rectangle': 2, 'circle': 2, 'rotation': 4}
 Objects = list[tuple[str, dict[str, Any]]]
 
 
-class Shape(TypedDict, total=False):
+@dataclass(frozen=True)
+class Shape:
     """An outline in a file of LabelMe or X-AnyLabeling."""
 
-    shape_type: str
-    difficult: bool
-    flags: dict[str, Any]
+    label: Any
+    points: Any = None
+    shape_type: str = 'polygon'
+    group_id: Any = None
+    difficult: bool = False
+    flags: dict[str, Any] = field(default_factory=dict)
 
 
-class _Shapes(TypedDict):
-    imagePath: str
-    shapes: list[Shape]
-
-
-class LabelMe(_Shapes, total=False):
+@dataclass(frozen=True)
+class LabelMe:
     """A file of LabelMe or X-AnyLabeling."""
 
-    imageWidth: int
-    imageHeight: int
+    imagePath: str
+    shapes: list[Shape]
+    imageWidth: int = 0
+    imageHeight: int = 0
 
 
 def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> CocoData:
@@ -318,22 +321,19 @@ def recognise_labelme(listing: Listing, names: Names) -> CocoData:
     """
     data = CocoData('masks', LABELME, listing)
     known = {*listing.images}
-    files = {
-        file: content
-        for file, content in listing.documents.items()
-        if isinstance(content, dict) and {*content} & {'shapes', 'imagePath'}
-    }
-    for file, content in files.items():
+    files: dict[str, LabelMe] = {}
+    for file, content in listing.documents.items():
+        if isinstance(content, dict) and {*content} & {'shapes', 'imagePath'}:
+            try:
+                files[file] = decoded(LabelMe, content, '')
+            except UnfitError as error:
+                raise DataError(f"{listing.root / file} is not in LabelMe's form: {error}") from error
+    kinds = {shape.shape_type for one in files.values() for shape in one.shapes}
+    for file, one in files.items():
         try:
-            decoded(LabelMe, content, '')
-        except UnfitError as error:
-            raise DataError(f"{listing.root / file} is not in LabelMe's form: {error}") from error
-    kinds = {one.get('shape_type') for content in files.values() for one in content['shapes']}
-    for file, content in files.items():
-        try:
-            image = _image_of(file, content, known)
-            size = content.get('imageWidth'), content.get('imageHeight')
-            objects = _objects(content['shapes'], kinds != {'rectangle'})
+            image = _image_of(file, one.imagePath, known)
+            size = one.imageWidth, one.imageHeight
+            objects = _objects(one.shapes, kinds != {'rectangle'})
             hidden = sum(fields['iscrowd'] for _, fields in objects)
             data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file, hidden)
             data.annotations_out += Counter({'marked difficult': hidden})
@@ -343,36 +343,35 @@ def recognise_labelme(listing: Listing, names: Names) -> CocoData:
     return data
 
 
-def _image_of(file: str, content: Mapping[str, Any], known: set[str]) -> str:
+def _image_of(file: str, path: str, known: set[str]) -> str:
     """Return the image that a file names, or one of that name beside it where images have been moved."""
-    folder, name = PurePosixPath(file).parent, str(content['imagePath']).replace('\\', '/')
-    for path in (folder / name, folder / PurePosixPath(name).name):
-        image = posixpath.normpath(path)
+    folder, name = PurePosixPath(file).parent, path.replace('\\', '/')
+    for place in (folder / name, folder / PurePosixPath(name).name):
+        image = posixpath.normpath(place)
         if image in known:
             return image
-    raise ValueError(f'names the image {content["imagePath"]!r}, which is not there: put it beside the file')
+    raise ValueError(f'names the image {path!r}, which is not there: put it beside the file')
 
 
-def _objects(shapes: list[dict], outlined: bool) -> list[tuple[str, dict[str, Any]]]:
+def _objects(shapes: list[Shape], outlined: bool) -> list[tuple[str, dict[str, Any]]]:
     """Return the class and the fields of each object."""
     objects: dict[Any, tuple[str, list[np.ndarray]]] = {}
     difficult = set()
     for place, shape in enumerate(shapes):
-        label, kind = str(shape.get('label')), str(shape.get('shape_type') or 'polygon')
+        label, kind = str(shape.label), shape.shape_type
         try:
-            points = np.array(shape['points'], float).reshape(-1, 2)
-        except (KeyError, TypeError, ValueError):
+            points = np.array(shape.points, float).reshape(-1, 2)
+        except (TypeError, ValueError):
             points = np.zeros((0, 2))
         is_object = kind in POINTS and len(points) >= POINTS[kind] and np.isfinite(points).all()
-        if not is_object or 'label' not in shape:
+        if not is_object:
             raise ValueError(
                 f'has the shape {place} ({label!r}), a {kind} of {len(points)} points: objects '
                 f'are {", ".join(POINTS)}; remove it, or draw it again'
             )
-        group = shape.get('group_id')
-        key = place if group is None else (label, str(group))
+        key = place if shape.group_id is None else (label, str(shape.group_id))
         objects.setdefault(key, (label, []))[1].append(_polygon(kind, points))
-        if shape.get('difficult') or (shape.get('flags') or {}).get('difficult'):
+        if shape.difficult or shape.flags.get('difficult'):
             difficult.add(key)
     fields = [(label, fields_of(None, polygons, int(key in difficult))) for key, (label, polygons) in objects.items()]
     for _, one in fields if not outlined else ():

@@ -19,7 +19,7 @@ from tiny import ROOT
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import SPLITS, iter_sources
-from mmlape.lab.datasets.formats.coco_file import is_outline
+from mmlape.lab.datasets.formats.coco_file import are_outlines
 from mmlape.new.command import look
 
 # ---------------------------------------------------------------- the data and its perfect model
@@ -422,8 +422,8 @@ def test_run_lengths_are_those_of_pycocotools():
         flat = np.r_[0, shown.ravel(order='F'), -1]
         changes = np.flatnonzero(np.diff(flat))
         counts = np.diff(np.r_[0, changes]).tolist()
-        assert is_outline(text) and is_outline(dict(text, counts=counts))
-        assert not is_outline(dict(text, size=[text['size'][0] + 1, text['size'][1]]))
+        assert are_outlines([text, dict(text, counts=counts)])
+        assert not are_outlines([dict(text, size=[text['size'][0] + 1, text['size'][1]])])
         assert rle.frPyObjects(dict(text, counts=counts), *text['size'])['counts'].decode() == text['counts']
 
 

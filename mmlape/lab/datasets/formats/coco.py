@@ -64,10 +64,11 @@ def _find_duplicates(coco: dict[str, Any], path: str) -> Iterator[DataIssue]:
             shown = shorten(map(repr, values))
             message = f'Annotation file {path} has the {what} {shown} more than once{effect}.'
             yield DataIssue(ERROR, f'duplicate {what}', message, len(values))
-    boxes = Counter[Any]()
-    for one in coco['annotations']:
-        if (box := one.get('bbox')) and not one.get('iscrowd'):
-            boxes[(one.get('image_id'), one.get('category_id'), *map(round, box))] += 1
+    boxes = Counter(
+        (one.get('image_id'), one.get('category_id'), *map(round, one['bbox']))
+        for one in coco['annotations']
+        if one.get('bbox') and not one.get('iscrowd')
+    )
     if twice := {key: count - 1 for key, count in boxes.items() if count > 1}:
         (image, category, *box), *_ = twice
         message = (

@@ -4,41 +4,74 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, shorten
-from mmlape.lab.decoding import LARGEST, RULES, Rule, UnfitError, decoded, is_number, is_whole
+from mmlape.lab.decoding import LARGEST
 
 FORM = 'COCO has x, y, width, height in pixels'
 POLYGONS = 'COCO has a list of polygons, [[x1, y1, x2, y2, ...], ...]'
 
 
-def is_box(value: Any) -> bool:
-    """Return whether a value is a list of four finite numbers."""
-    numbers = isinstance(value, list) and len(value) == 4 and {*map(type, value)} <= {int, float}
-    return numbers and max(map(abs, value)) < LARGEST and sum(value) == sum(value)
+class Field(NamedTuple):
+    """What a field must hold where it is not null: all its values are asked at once, as COCO has millions."""
+
+    expected: str
+    fit: Callable[[list], bool]
+    required: bool = True
 
 
-def is_outline(value: Any) -> bool:
-    """Return whether a value is a list of polygons of finite numbers, or run lengths that fill their size."""
-    if isinstance(value, dict):
-        size, counts = value.get('size'), value.get('counts')
-        runs = _uncompressed(counts) if isinstance(counts, str) else counts
-        whole = all(isinstance(part, list) and all(map(is_whole, part)) for part in (size, runs))
-        return whole and len(size) == 2 and sum(runs) == math.prod(size)
-    if not isinstance(value, list):
+def are_numbers(values: list) -> bool:
+    """Return whether values are finite numbers that sums stay finite with."""
+    near = {*map(type, values)} <= {int, float} and max(map(abs, values), default=0) < LARGEST
+    return near and math.isfinite(sum(values))
+
+
+def are_ids(values: list) -> bool:
+    """Return whether values are numbers or texts."""
+    return are_numbers([value for value in values if type(value) is not str])
+
+
+def are_names(values: list) -> bool:
+    """Return whether values are texts of one line."""
+    return {*map(type, values)} <= {str} and all(values) and '\n' not in ''.join(values)
+
+
+def are_boxes(values: list) -> bool:
+    """Return whether values are lists of four numbers."""
+    lists = all(type(value) is list and len(value) == 4 for value in values)
+    return lists and are_numbers([*chain.from_iterable(values)])
+
+
+def are_outlines(values: list) -> bool:
+    """Return whether values are lists of polygons of finite numbers, or run lengths that fill their size."""
+    lists = [value for value in values if type(value) is not dict]
+    if not {*map(type, lists)} <= {list} or not all(
+        _fills(value) for value in values if value and type(value) is dict
+    ):
         return False
+    parts = [*chain.from_iterable(lists)]
     try:
-        return all(isinstance(part, list) and len(part) % 2 == 0 and math.isfinite(sum(part)) for part in value)
+        even = {*map(type, parts)} <= {list} and not any(len(part) % 2 for part in parts)
+        return even and all(map(math.isfinite, map(sum, parts)))
     except (TypeError, OverflowError):  # texts, lists of points
         return False
+
+
+def _fills(mask: dict) -> bool:
+    """Return whether run lengths, a list or COCO's text, are whole numbers that sum to their size."""
+    size, runs = mask.get('size'), mask.get('counts')
+    runs = _uncompressed(runs) if isinstance(runs, str) else runs
+    whole = all(type(part) is list and {*map(type, part)} == {int} and min(part) >= 0 for part in (size, runs))
+    return whole and len(size) == 2 and sum(runs) == math.prod(size)
 
 
 def _uncompressed(text: str) -> list[int] | None:
@@ -46,7 +79,7 @@ def _uncompressed(text: str) -> list[int] | None:
 
     From the fourth on, a number is the difference to that before the last one. None for another text.
     """
-    bits = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
+    bits = np.frombuffer(text.encode(errors='surrogatepass'), np.uint8).astype(np.int64) - 48
     ends = (bits & 32) == 0
     if not len(bits) or bits.min() < 0 or bits.max() > 63 or not ends[-1]:
         return None
@@ -61,47 +94,29 @@ def _uncompressed(text: str) -> list[int] | None:
     return runs.tolist()
 
 
-Id = Annotated[Any, Rule('a number or a text', lambda value: isinstance(value, str) or is_number(value))]
-Name = Annotated[str, Rule('a text of one line', lambda value: bool(value) and RULES[str].fits(value))]
-Side = Annotated[float, Rule('a number of pixels', lambda value: is_number(value) and value > 0)]
-
-
-class Category(TypedDict):
-    """An entry of "categories"."""
-
-    id: Id
-    name: Name
-
-
-class ImageRecord(TypedDict):
-    """An entry of "images"."""
-
-    id: Id
-    file_name: Name
-    height: Side
-    width: Side
-
-
-class Annotation(TypedDict, total=False):
-    """An entry of "annotations": which fields there must be depends on what they are for."""
-
-    id: Id
-    image_id: Id
-    category_id: Id
-    bbox: Annotated[list[float], Rule('four finite numbers', is_box)]
-    area: Annotated[float, Rule('a finite number', is_number)]
-    iscrowd: Annotated[int, Rule('0 or 1', lambda value: value in (0, 1))]
-    segmentation: Annotated[
-        list | dict, Rule('polygons of pairs of finite numbers, or run lengths that sum to their size', is_outline)
-    ]
-
-
-class Coco(TypedDict):
-    """A file."""
-
-    images: list[ImageRecord]
-    categories: list[Category]
-    annotations: list[Annotation]
+ID = Field('a number or a text', are_ids)
+NAME = Field('a text of one line', are_names)
+SIDE = Field('a number of pixels', lambda values: are_numbers(values) and min(values, default=1) > 0)
+FIELDS = dict(
+    images=dict(id=ID, file_name=NAME, height=SIDE, width=SIDE),
+    categories=dict(id=ID, name=NAME),
+    # which there must be depends on what they are for
+    annotations={
+        name: field._replace(required=False)
+        for name, field in dict(
+            id=ID,
+            image_id=ID,
+            category_id=ID,
+            bbox=Field('four finite numbers', are_boxes),
+            area=Field('a finite number', are_numbers),
+            iscrowd=Field('0 or 1', lambda values: {*map(type, values)} <= {int, float, bool} and {*values} <= {0, 1}),
+            segmentation=Field(
+                'polygons of pairs of finite numbers, or run lengths that sum to their size', are_outlines
+            ),
+        ).items()
+    },
+)
+"""What the entries of each list must hold."""
 
 
 def read_coco(path: str) -> dict[str, Any]:
@@ -134,13 +149,33 @@ def require_form(content: Any, path: str) -> None:
             'list, not an object with "images", "annotations" and "categories".'
         )
     content.setdefault('annotations', [])
-    try:
-        decoded(Coco, content, '')
-    except UnfitError as error:
-        raise DataError(f'Annotation file {path} is not of COCO form: {error}.') from None
+    start = f'Annotation file {path} is not of COCO form:'
+    for key, fields in FIELDS.items():
+        records = content.get(key)
+        if not isinstance(records, list) or not {*map(type, records)} <= {dict}:
+            raise DataError(f'{start} it has no list "{key}" of objects.')
+        for name, field in fields.items():
+            if reason := _misfit([record.get(name) for record in records], name, field):
+                raise DataError(f'{start} {key}.{reason}.')
     counts = Counter(class_names(content))
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
+
+
+def _misfit(values: list, name: str, field: Field) -> str | None:
+    """Say which values of a field do not fit it; None if all do."""
+    given = [value for value in values if value is not None]
+    if field.fit(given) and (len(given) == len(values) or not field.required):
+        return None
+    wrong = [
+        at for at, value in enumerate(values) if not (field.fit([value]) if value is not None else not field.required)
+    ]
+    value = values[wrong[0]]
+    text = json.dumps(value, ensure_ascii=False)
+    is_what = (
+        ' is missing or null' if value is None else f'={text[:57]}{"..." * (len(text) > 57)} is not {field.expected}'
+    )
+    return f'{wrong[0]}.{name}{is_what}' + f' (the first of {len(wrong)})' * (len(wrong) > 1)
 
 
 def class_names(coco: dict[str, Any]) -> tuple[str, ...]:
@@ -158,6 +193,9 @@ def listed_classes(path: str, version: tuple[int, int]) -> tuple[str, ...]:
 
 MARGIN = 1.0  # pixels that a box may extend beyond its image or its outline: annotators round
 FAR = 2  # so many times its image, a box or a polygon is no object of it
+
+
+KEYS = ('id', 'category_id', 'iscrowd', 'bbox', 'area', 'image_id', 'segmentation')
 
 
 class Defect(NamedTuple):
@@ -181,15 +219,15 @@ class AnnotationRules:
 
     def find_defect(self, annotation: dict) -> Defect | None:
         """Return the worst defect of an annotation, None without any: each rule relies on those before it."""
-        number, category, crowd = (annotation.get(key) for key in ('id', 'category_id', 'iscrowd'))
+        number, category, crowd, box, area, image, outline = map(annotation.get, KEYS)
         repairs = ", or set type='mmlape.CocoMetric' in the evaluator" * self.as_it_is
         if number is None or (self.as_it_is and not (isinstance(number, int) and number > 0)):
             return Defect(ERROR, 'annotation id', f'has the id {number!r}: give each its own number from 1{repairs}')
-        keys = ['bbox', 'area', 'image_id'] + ['segmentation'] * self.with_mask
-        if missing := [key for key in keys if annotation.get(key) in (None, [], {})]:
+        if not box or area is None or image is None or (self.with_mask and not outline):
+            keys = ['bbox', 'area', 'image_id'] + ['segmentation'] * self.with_mask
+            missing = [key for key in keys if annotation.get(key) in (None, [], {})]
             description = f'has no {", ".join(missing)}: complete it, or remove the annotation'
             return Defect(ERROR, 'incomplete annotation', description)
-        box, area, image = (annotation.get(key) for key in ('bbox', 'area', 'image_id'))
         if category not in self.labels:
             known = shorten(map(repr, self.labels))
             description = f'of image {image!r} has category_id {category!r}, but the categories have ids {known}'
@@ -197,19 +235,21 @@ class AnnotationRules:
         if image not in self.images:
             description = f'is of image {image!r}, which is not listed: it is used nowhere'
             return Defect(WARNING, 'annotation of no image', description)
-        if min(box[2:]) < 0:
+        x, y, w, h = box
+        if w < 0 or h < 0:
             description = f'has the box {box}, not four finite numbers with a width and a height from 0 on: {FORM}'
             return Defect(ERROR, 'invalid box', description)
         if self.as_it_is and crowd is None:
             return Defect(ERROR, 'invalid iscrowd', f'has no iscrowd: write 0 or 1{repairs}')
-        width, height = (self.images[image][side] for side in ('width', 'height'))
-        (x, y, w, h), place = box, f'has the box {box} in an image of {width} x {height} pixels'
+        record = self.images[image]
+        width, height = record['width'], record['height']
+        place = f'has the box {box} in an image of {width} x {height} pixels'
         outside = w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0)
         if outside or w > FAR * width or h > FAR * height:
             where = 'so completely outside' if outside else 'so much larger'
             return Defect(ERROR, 'box outside its image', f'{place}, {where}: {FORM}')
         extent = extent_of(annotation)
-        if self.with_mask and (reason := _wrong_mask(annotation['segmentation'], extent, width, height)):
+        if self.with_mask and (reason := _wrong_mask(outline, extent, width, height)):
             return Defect(ERROR, 'invalid mask', f'has {reason}')
         if area <= 0 or w < 1 or h < 1:
             effect = 'training leaves it out' if self.train else 'AP counts it as small, or as missed'
@@ -231,23 +271,26 @@ def extent_of(annotation: Mapping[str, Any]) -> list[float] | None:
     parts = [part for part in outline if len(part) >= 6]
     if not parts:
         return None
-    left, top = (min(min(part[axis::2]) for part in parts) for axis in (0, 1))
-    right, low = (max(max(part[axis::2]) for part in parts) for axis in (0, 1))
-    return [left, top, right - left, low - top]
+    points = [*chain.from_iterable(parts)]
+    xs, ys = points[::2], points[1::2]
+    left, top = min(xs), min(ys)
+    return [left, top, max(xs) - left, max(ys) - top]
 
 
 def lies_beside(box: list[float], extent: list[float]) -> bool:
     """Return whether a side of a box is beside that of an outline, beyond what programs round."""
-    sides = ((x, y, x + w, y + h) for x, y, w, h in (box, extent))
-    return any(abs(side - other) > 2 * MARGIN for side, other in zip(*sides))
+    (x, y, w, h), (left, top, width, height) = box, extent
+    ends = abs(x + w - left - width), abs(y + h - top - height)
+    return max(abs(x - left), abs(y - top), *ends) > 2 * MARGIN
 
 
 def _wrong_mask(mask: Any, extent: list[float] | None, width: float, height: float) -> str | None:
     """Say what is wrong with a mask: run lengths of another size, or no polygons; None if nothing is."""
     if isinstance(mask, dict):
-        size = mask.get('size')
-        right = size == [height, width]
-        return None if right else f'a mask of (height, width) {size} in an image of {height} x {width}'
+        size = mask['size']
+        return (
+            None if size == [height, width] else f'a mask of (height, width) {size} in an image of {height} x {width}'
+        )
     if extent and max(map(abs, (*extent, extent[0] + extent[2], extent[1] + extent[3]))) <= FAR * max(width, height):
         return None
     shown = str(mask)
