@@ -32,6 +32,7 @@ from mmlape.lab.engine.loading import load_model, other_names
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import classes_of
 from mmlape.lab.registry import TRANSFORMS
+from mmlape.weights.closed import as_now
 from mmlape.weights.reading import read_checkpoint
 
 
@@ -105,12 +106,15 @@ class Preparation:
         self.smallest = patch_size(cfg) if self.loads else 1
         load = dict(first, type='mmlape.LoadImageFromFile', smallest=self.smallest)
         self.load = TRANSFORMS.build(load) if self.loads else None
+        self.world = as_now()
 
     def of_file(self, path: str | Path) -> dict:
         """Return the model's input of an image file; DataError if it cannot be read."""
         if self.load is None:
             return self.of_array(to_array(path))
-        return self._prepared(self.load(dict(img_path=str(path), img_id=0)))
+        with self.world():
+            loaded = self.load(dict(img_path=str(path), img_id=0))
+        return self._prepared(loaded)
 
     def of_array(self, image: np.ndarray) -> dict:
         """Return the model's input of an image, (H, W, 3), RGB, uint8."""
@@ -131,7 +135,8 @@ class Preparation:
     def _prepared(self, loaded: dict) -> dict:
         height, width = loaded['ori_shape']
         try:
-            packed = self.rest(loaded)
+            with self.world():
+                packed = self.rest(loaded)
         except (cv2.error, ValueError) as error:  # such as a side that becomes 0 pixels
             reason = str(error).strip().splitlines()[-1]
             raise DataError(

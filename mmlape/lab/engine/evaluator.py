@@ -32,6 +32,7 @@ from mmlape.lab.engine.trained import folder_of_run
 from mmlape.lab.runs.record import check_writable
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
+from mmlape.weights.closed import allow_writing, open_forward
 from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
@@ -102,6 +103,7 @@ def test(
     if save_pred:
         predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute()
     sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
+    allow_writing(work_dir, file, predictions, sheet, show_dir)
     graph = on_every_process(lambda: Graph(checkpoint)) if Path(checkpoint).suffix == SUFFIX else None
     if graph and compile:
         raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
@@ -123,6 +125,7 @@ def test(
     for key in NOT_TESTED:
         parts[key] = None
     runner = Runner.from_cfg(parts, initial)
+    open_forward(runner.bare_model)
     classes = classes_of_data(runner.test_loop.dataloader.dataset)
     if graph:
         for metric in runner.test_evaluator.metrics:

@@ -55,6 +55,7 @@ from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
+from mmlape.weights.closed import opened
 from mmlape.weights.plain_config import write_plain
 from mmlape.weights.reading import guard_mmengine
 
@@ -140,6 +141,10 @@ class Runner(_Runner):
         arguments = {key: cfg[key] for key in runner_arguments() if key in cfg}
         with building(cfg, 'the runner'):
             return cls(**arguments, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
+
+    def _log_env(self, env_cfg: dict) -> None:
+        with opened():  # it asks compilers for their versions
+            super()._log_env(env_cfg)
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model; one that is built already leaves random numbers as if it was built here."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from torch import Tensor
 
 from mmlape.errors import CheckpointError, ConfigError, listed
 from mmlape.lab.engine.config import apply_options, config_name, load_config, parse_options
@@ -89,9 +90,12 @@ class Trained:
     def _guarded(self, guard: Callable[[str, Mapping], AbstractContextManager[None]]) -> AbstractContextManager[None]:
         if self.is_named or self.checkpoint is None:
             return nullcontext()
-        is_graph = self.checkpoint.endswith(GRAPH)
-        content = {} if is_graph else read_checkpoint(self.checkpoint, mmap=True)
-        return guard(self.source, content and state_dict_of(content, self.checkpoint))
+        return guard(self.source, {} if self.checkpoint.endswith(GRAPH) else tensors_of(self.checkpoint))
+
+
+def tensors_of(checkpoint: str) -> dict[str, Tensor]:
+    """Return the tensors of a file, which stay there."""
+    return state_dict_of(read_checkpoint(checkpoint, mmap=True), checkpoint)
 
 
 def folder_of_run(checkpoint: str | Path) -> Path | None:
@@ -159,11 +163,14 @@ def is_config(text: str) -> bool:
 def opened_config(text: str, cfg_options: Options = None, also: Sequence[str] = ()) -> Iterator[Config]:
     """Read a config, or that of the run in a folder, of which ``also`` names keys as in `open_trained`.
 
-    What is built of the latter is built in this context; see `mmlape.weights.gate.closed`.
+    What is built of the latter is built in this context, and of the size of the run's weights, if it has any; see
+    `mmlape.weights.gate.building`.
     """
     if Path(text).is_dir():
-        with gate.closed():
-            yield config_of_run(config_file(Path(text)), cfg_options, also)
+        cfg = config_of_run(config_file(Path(text)), cfg_options, also)
+        kept = checkpoints(Path(text))
+        with gate.building(text, tensors_of(str(kept[0])) if kept else {}):
+            yield cfg
     else:
         yield load_config(text, cfg_options)
 
