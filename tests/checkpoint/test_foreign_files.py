@@ -286,7 +286,9 @@ HEAD = dict(
     in_channels=512,
     stacked_convs=1,
     feat_channels=32,
-    anchor_generator=dict(type='mmdet.AnchorGenerator', ratios=[1.0], octave_base_scale=8, scales_per_octave=1, strides=[8]),
+    anchor_generator=dict(
+        type='mmdet.AnchorGenerator', ratios=[1.0], octave_base_scale=8, scales_per_octave=1, strides=[8]
+    ),
     bbox_coder=dict(type='mmdet.DeltaXYWHBBoxCoder'),
 )
 STUDENT = dict(_scope_='mmdet', type='ATSS', backbone=R18, neck=None, bbox_head=HEAD)

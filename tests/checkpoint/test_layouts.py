@@ -232,6 +232,10 @@ ROWS = {
         'mmpretrain', vit, by(*OF_MMPRETRAIN), beside={'head.layers.head.weight': torch.ones(10, D)},
         wrapper='state_dict',
     ),
+    'mmpretrain, BEiT': Row(
+        'mmpretrain', lambda: vit(**VIT_BEIT), by(UNISCALE, *OF_MMPRETRAIN),
+        beside={'backbone.ln2.weight': torch.ones(D)}, wrapper='state_dict', kept=False,
+    ),
     'mmseg': Row(
         'mmseg', lambda: vit(**OF_TORCH), by(*OF_MMSEG), beside={'decode_head.layers.0.x': torch.ones(3)},
         wrapper='state_dict', kept=False,
