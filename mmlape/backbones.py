@@ -18,7 +18,7 @@ from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.engine.config import config_name, load_config
 from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.engine.trained import is_config, open_trained
+from mmlape.lab.engine.trained import Trained, is_config, open_trained
 from mmlape.lab.export.model import names_of
 from mmlape.lab.export.writing import Form, Written, export_graph
 from mmlape.models.base.backbone import BaseBackbone
@@ -145,20 +145,22 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     return model
 
 
-def export_backbone_of(cfg: Config, checkpoint: str | None, form: Form, out: str | Path) -> Written:
+def export_backbone_of(trained: Trained, form: Form, out: str | Path) -> Written:
     """Write the graph of the backbone of a configuration's model, see `export_backbone`.
 
     Args:
-        cfg: Of the model.
-        checkpoint: Its weights, or the backbone's; None for the initial ones.
+        trained: The model.
         form: Of the graph.
         out: The file.
     """
+    cfg, checkpoint = trained.config, trained.checkpoint
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
     notes = names_of(cfg, checkpoint)
     notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
-    return export_backbone(build_backbone(cfg, checkpoint), form, out, notes)
+    with trained.building():
+        backbone = build_backbone(cfg, checkpoint)
+    return export_backbone(backbone, form, out, notes)
 
 
 def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:

@@ -71,7 +71,7 @@ def init_model(
         )
     model = revert_sync_batchnorm(build_model(cfg))
     if graph:
-        install_graph(model, graph, cfg, None)
+        install_graph(model, graph, cfg, names or _class_names(cfg))
     elif checkpoint is None:
         model.init_weights()
     else:
