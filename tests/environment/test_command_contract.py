@@ -547,7 +547,7 @@ UNUSED = {
     'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
     'status --json --watch': 'not allowed with argument',
     'print-config a.py --from --shorten 0.5': 'give no --shorten',
-    'export-onnx a.py m.pth --calibration d': '--precision int8 and --calibration DIR belong together',
+    'export-onnx a.py m.pth --graph g.onnx': '--graph names what --check DIR compares',
     'make-mini-data d --density 1 2': '--density is an option of objects (--objects)',
 }
 
