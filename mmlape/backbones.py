@@ -25,7 +25,7 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.weights.download import is_on_hub
 from mmlape.weights.gate import building
-from mmlape.weights.reading import read_checkpoint
+from mmlape.weights.reading import open_file
 
 SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')
 """Parts of names that a figure shows, so a checkpoint must fill them."""
@@ -131,11 +131,12 @@ def _from_config(cfg: Config, path: str, checkpoint: str | None, untrained: bool
 
 def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     """Build the model that a file records, or whose names and shapes it has."""
-    backbone, weights = recognise_backbone(read_checkpoint(path), path)
+    file = open_file(path)
+    backbone, weights = recognise_backbone(file)
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
     with building(f'checkpoint {path}', weights.tensors):
         model = MODELS.build(config)
-    report = model.load_report = load_backbone(model, path, grid=grid, strict=False)
+    report = model.load_report = load_backbone(model, file, grid=grid, strict=False)
     left = [name for name in model.state_dict() if name not in report.loaded and any(part in name for part in SHOWN)]
     if left:
         raise CheckpointError(

@@ -110,4 +110,4 @@ def _check(trained: 'Trained', graph: Path, images: str) -> int:
     from mmlape.lab.export.check import check
 
     with trained.limited():
-        return 0 if check(trained.config, trained.weights(), graph, images).passes else 1
+        return 0 if check(trained, graph, images).passes else 1

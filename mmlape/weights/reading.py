@@ -17,7 +17,9 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -335,6 +337,38 @@ def _weights_below(folder: Path) -> str:
         with contextlib.suppress(CheckpointError, OSError):
             found += [path.name] if path.is_file() and format_of(path) else []
     return f': {", ".join(found[:6])}' if found else ''
+
+
+STATE_DICT = 'the state dict'
+"""The name of weights that are given without a file."""
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A checkpoint that was read once, for all who ask it."""
+
+    content: Mapping[str, Any]  # what `read_checkpoint` returns
+    path: str = STATE_DICT  # for messages
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights by name, see `state_dict_of`."""
+        return state_dict_of(self.content, self.path)
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What MMEngine stores beside the weights; empty if there is nothing."""
+        meta = self.content.get('meta')
+        return meta if isinstance(meta, Mapping) else {}
+
+
+def open_file(checkpoint: str | os.PathLike | Mapping | OpenedFile, mmap: bool = False) -> OpenedFile:
+    """Open a checkpoint: a file, see `read_checkpoint`, or what is read or opened already."""
+    if isinstance(checkpoint, OpenedFile):
+        return checkpoint
+    if isinstance(checkpoint, Mapping):
+        return OpenedFile(checkpoint)
+    return OpenedFile(read_checkpoint(checkpoint, mmap=mmap), os.fspath(checkpoint))
 
 
 def averages_only(content: Mapping) -> bool:

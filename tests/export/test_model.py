@@ -46,6 +46,7 @@ from mmlape.lab.export.model import EXAMPLES, complete, export, graph_file, grap
 from mmlape.lab.export.writing import Form
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
+from mmlape.weights.reading import open_file
 
 SIDE = 64
 FORM = Form((SIDE, SIDE))
@@ -148,7 +149,7 @@ def read(path):
 def test_a_graph_gives_the_outputs_of_the_model(exported):
     """On an image file, whose normalisation and order of channels are inside the graph; metadata say what it is."""
     cfg, checkpoint, path = exported
-    model = init_model(cfg, str(checkpoint), 'cpu')
+    model = init_model(cfg, open_file(str(checkpoint)), 'cpu')
     root = cfg.data_root
     image = sorted((ROOT / root).rglob('val*/*.jpg'))[0]
     session = onnxruntime.InferenceSession(str(path), providers=['CPUExecutionProvider'])
@@ -198,7 +199,7 @@ def test_a_graph_has_the_metrics_of_the_model(exported, tmp_path):
 def test_fixed_numbers_of_boxes_give_mmdetections_objects(pristine, tmp_path):
     """Without ONNX: pooling on all levels, suppression by groups, and masks."""
     cfg = config_of('mask-rcnn', pristine)
-    model = init_model(cfg, weights_of(cfg, tmp_path), 'cpu')
+    model = init_model(cfg, open_file(weights_of(cfg, tmp_path)), 'cpu')
     graph = exported_class(model)(model, Input.of(model, cfg)).eval()
     for path in sorted((pristine / 'coco' / 'val2017').glob('*.jpg')):
         with torch.no_grad():
@@ -215,7 +216,7 @@ def test_fixed_numbers_of_boxes_give_mmdetections_objects(pristine, tmp_path):
 def test_equal_scores_are_in_the_order_of_a_stable_sort(pristine, tmp_path, monkeypatch):
     """MMDetection's own sort keeps no order of equal scores; made stable, it gives the same boxes."""
     cfg = config_of('mask-rcnn', pristine)
-    model = init_model(cfg, weights_of(cfg, tmp_path), 'cpu')
+    model = init_model(cfg, open_file(weights_of(cfg, tmp_path)), 'cpu')
     for layer in (model.rpn_head.rpn_cls, model.roi_head.bbox_head.fc_cls):
         layer.weight.data.zero_()
         layer.bias.data.zero_()
@@ -321,7 +322,7 @@ def test_a_model_that_cannot_be_exported_says_why(name, changes, reason):
 def test_each_image_of_a_batch_has_its_own_objects(pristine, tmp_path):
     """Those that it has alone, and that MMDetection finds; of an image without any, too."""
     cfg = config_of('mask-rcnn', pristine, **{'model.test_cfg.rcnn.score_thr': 0.1})
-    model = init_model(cfg, weights_of(cfg, tmp_path), 'cpu')
+    model = init_model(cfg, open_file(weights_of(cfg, tmp_path)), 'cpu')
     graph = exported_class(model)(model, Input.of(model, cfg)).eval()
     paths = sorted((pristine / 'coco' / 'val2017').glob('*.jpg'))[:2]
     images = torch.from_numpy(
@@ -377,7 +378,7 @@ def test_graphs_that_the_page_makes_smaller_are_checked(exported, pristine, tmp_
         del graph.metadata_props[:]
         onnx.save(graph, file)
         sizes[name] = file.stat().st_size
-        found = check(cfg, str(checkpoint), file, 'images')
+        found = check(Trained(cfg, str(checkpoint)), file, 'images')
         assert found.equal >= limit
         command = ['export-onnx', 'config.py', str(checkpoint), '--check', 'images', '--graph', str(file)]
         assert main(command) == (0 if found.passes else 1)
@@ -539,7 +540,7 @@ def test_the_example_in_c_prints_what_that_in_python_does(exported, pristine, tm
 def test_a_check_says_how_equal_the_graph_is(exported, pristine, tmp_path, capsys):
     """With the metrics of the test set if the folder has it; a graph of other weights fails."""
     cfg, checkpoint, path = exported
-    found = check(cfg, str(checkpoint), path, pristine / 'ade')
+    found = check(Trained(cfg, str(checkpoint)), path, pristine / 'ade')
     expected = evaluate(cfg, checkpoint, tmp_path / 'a', show=False)
     assert found.passes and len(found.compared) == 3
     assert [side.metrics['mIoU'] for side in found.sides] == pytest.approx([expected['metrics']['mIoU']] * 3, abs=0.05)
@@ -548,13 +549,12 @@ def test_a_check_says_how_equal_the_graph_is(exported, pristine, tmp_path, capsy
     torch.manual_seed(1)
     other = build_model(cfg)
     other.init_weights()
-    assert not check(
-        cfg, save(tmp_path / 'other.pth', other.state_dict(), 'state_dict'), path, pristine / 'ade'
-    ).passes
+    weights = save(tmp_path / 'other.pth', other.state_dict(), 'state_dict')
+    assert not check(Trained(cfg, weights), path, pristine / 'ade').passes
     (image,) = sorted((pristine / 'ade').rglob('val*/*.jpg'))[:1]
     (tmp_path / 'own').mkdir()
     (tmp_path / 'own' / image.name).write_bytes(image.read_bytes())
-    found = check(cfg, str(checkpoint), path, tmp_path / 'own')
+    found = check(Trained(cfg, str(checkpoint)), path, tmp_path / 'own')
     assert len(found.compared) == 1 and not found.sides[0].metrics and found.equal == 1
 
 

@@ -27,18 +27,18 @@ from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
 from mmlape.lab.datasets.transforms import patch_size
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.engine.evaluator import TASKS
-from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
+from mmlape.lab.engine.graphs import Graph, install_graph
 from mmlape.lab.engine.loading import load_model, other_names
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import classes_of
 from mmlape.lab.registry import TRANSFORMS
 from mmlape.weights.closed import as_now
-from mmlape.weights.reading import read_checkpoint
+from mmlape.weights.reading import OpenedFile
 
 
 def init_model(
     config: str | Path | Config,
-    checkpoint: str | Path | None,
+    checkpoint: OpenedFile | Graph | None,
     device: str | None = None,
     cfg_options: list[str] | dict | None = None,
 ) -> nn.Module:
@@ -47,13 +47,13 @@ def init_model(
     Args:
         config: A config, or its file. The checkpoint's class names, if it has any, replace the
             config's.
-        checkpoint: Weights, or a graph of the model (FILE.onnx); None for an untrained model.
+        checkpoint: Its weights, opened, or a graph of it; None for an untrained model.
         device: Such as 'cpu'; None for a GPU if there is one.
         cfg_options: Overrides of the config.
 
     Raises:
         ConfigError: The config is of no known task, or there is no such device.
-        CheckpointError: The weights cannot be read, or are not this model's.
+        CheckpointError: The weights are not this model's.
     """
     if isinstance(config, Config):
         cfg = copy.deepcopy(config)
@@ -64,18 +64,16 @@ def init_model(
     if scope not in TASKS:
         raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
     device, names = _device(device), None
-    graph = Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
     if checkpoint is not None:
-        names = _adopt_classes(
-            cfg, graph.classes if graph else classes_of(read_checkpoint(str(checkpoint)).get('meta'))
-        )
+        is_graph = isinstance(checkpoint, Graph)
+        names = _adopt_classes(cfg, checkpoint.classes if is_graph else classes_of(checkpoint.meta))
     model = revert_sync_batchnorm(build_model(cfg))
-    if graph:
-        install_graph(model, graph, cfg, names or _class_names(cfg))
+    if isinstance(checkpoint, Graph):
+        install_graph(model, checkpoint, cfg, names or _class_names(cfg))
     elif checkpoint is None:
         model.init_weights()
     else:
-        load_model(model, str(checkpoint))
+        load_model(model, checkpoint)
     model.cfg, model.task, model.classes = cfg, TASKS[scope], names or _class_names(cfg)
     # an image to predict on has no annotations to load
     steps = cfg.test_dataloader.dataset.pipeline

@@ -33,7 +33,7 @@ from mmlape.lab.runs.record import check_writable
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
 from mmlape.weights.closed import allow_writing, open_forward
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.weights.reading import OpenedFile, open_file
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
@@ -137,7 +137,7 @@ def test(
         install_graph(runner.bare_model, graph, cfg, classes)
     else:
         classes = classes if reads_head(cfg.test_evaluator, cfg.get('default_scope')) else None
-        load_model(runner.bare_model, str(checkpoint), content=weights, classes=classes)
+        load_model(runner.bare_model, weights, classes=classes)
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
@@ -163,10 +163,10 @@ def _draw(cfg: Config, folder: Path) -> None:
     cfg.visualizer.save_dir = str(folder)  # where MMSegmentation's hook draws to
 
 
-def _weights(checkpoint: str | Path) -> dict:
+def _weights(checkpoint: str | Path) -> OpenedFile:
     """Read the weights and what is recorded with them, without the optimiser's state."""
-    content = read_checkpoint(checkpoint)
-    return dict(state_dict=state_dict_of(content, checkpoint), meta=content.get('meta'))
+    file = open_file(checkpoint)
+    return OpenedFile(dict(state_dict=file.tensors, meta=file.meta), file.path)
 
 
 def _check_inputs(

@@ -57,7 +57,7 @@ from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
 from mmlape.weights.closed import opened
 from mmlape.weights.plain_config import write_plain
-from mmlape.weights.reading import guard_mmengine
+from mmlape.weights.reading import OpenedFile, guard_mmengine
 
 BATCH_TIME = 1800
 """Seconds after which a batch that the processes of a data loader do not deliver is an error."""
@@ -330,9 +330,8 @@ class Runner(_Runner):
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        load_model(
-            self.bare_model, filename, content=checkpoint, classes=classes_of_data(self.train_dataloader.dataset)
-        )
+        file = OpenedFile(checkpoint, str(filename))
+        load_model(self.bare_model, file, classes=classes_of_data(self.train_dataloader.dataset))
         self._has_loaded = True
         return checkpoint
 

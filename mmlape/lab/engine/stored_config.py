@@ -23,7 +23,7 @@ from mmlape.lab.engine.tiling import tiles_of
 from mmlape.lab.registry import SCOPE
 from mmlape.weights import gate
 from mmlape.weights.plain_config import read_plain, write_plain
-from mmlape.weights.reading import is_trusted, read_checkpoint
+from mmlape.weights.reading import OpenedFile, is_trusted, open_file
 
 PARTS = {
     'model': ('MODELS', 'TASK_UTILS'),
@@ -82,19 +82,18 @@ def values_of_run(file: str | Path, cfg_options: list[str] | dict[str, Any] | No
     return cfg
 
 
-def config_of_checkpoint(path: str | Path, name: str | Path | None = None) -> Config:
+def config_of_checkpoint(file: OpenedFile, name: str | Path | None = None) -> Config:
     """Return the config that MMEngine, or `mmlape checkpoint publish`, stores in a checkpoint as text.
 
     Args:
-        path: The file.
+        file: The checkpoint.
         name: As the user calls it; by default the path.
 
     Raises:
         ConfigError: There is none.
-        CheckpointError: See `config_of_run`; or the file cannot be read.
+        CheckpointError: See `config_of_run`.
     """
-    meta, name = read_checkpoint(str(path)).get('meta'), name or path
-    text = meta.get('cfg') if isinstance(meta, Mapping) else None
+    text, name = file.meta.get('cfg'), name or file.path
     if not isinstance(text, str):
         raise ConfigError(f'{name} holds no config: give the config first and this file as checkpoint')
     if is_trusted():
@@ -110,7 +109,7 @@ def published_config(path: str | Path) -> str:
             value.
         CheckpointError: The file cannot be read, or its config is more than plain values.
     """
-    meta = _mapping(read_checkpoint(str(path), mmap=True).get('meta'))
+    meta = open_file(path, mmap=True).meta
     if not isinstance(meta.get('cfg'), str):
         raise ConfigError('the file holds no config')
     return write_plain(prediction_parts(read_plain(meta['cfg'], path), classes_of(meta)))

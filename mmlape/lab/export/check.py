@@ -26,6 +26,7 @@ from mmlape.console import console
 from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
 from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, exported_class, install_graph
+from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.writing import silent
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
@@ -89,12 +90,11 @@ class Checked:
         return enough and apart <= APART
 
 
-def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Checked:
+def check(trained: Trained, path: Path, images: str | Path) -> Checked:
     """Compare a graph on images, and print a table.
 
     Args:
-        cfg: Of the model.
-        checkpoint: Its weights.
+        trained: The model.
         path: The graph.
         images: A folder. If it is or has that of the config's test set, AP or mIoU is computed.
 
@@ -103,10 +103,10 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
             not finite.
         DataError: There are no images, or one is larger than those of the graph.
     """
-    found = files_of(images)
+    cfg, found = trained.config, files_of(images)
     terminal = console(stderr=True)
     with silent(logging.INFO):
-        sides = _sides(cfg, checkpoint, path)
+        sides = _sides(trained, path)
         task, prepare = sides[0].model.task, sides[0].model.preparation.of_file
         dataset = _dataset(cfg, Path(images))
         if dataset is not None:
@@ -129,13 +129,13 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
     return result
 
 
-def _sides(cfg: Config, checkpoint: str, path: Path) -> list[Side]:
+def _sides(trained: Trained, path: Path) -> list[Side]:
     """Return the model's package, the exported model in PyTorch, and the graph."""
-    model = init_model(cfg, checkpoint, 'cpu')
+    model = init_model(trained.config, trained.file, 'cpu')
     through, by_graph = copy.deepcopy(model), copy.deepcopy(model)
     exported, graph = exported_class(through), Graph(path)
-    install_graph(by_graph, graph, cfg, model.classes)
-    given = Input.of(through, cfg)
+    install_graph(by_graph, graph, trained.config, model.classes)
+    given = Input.of(through, trained.config)
     options = dict(labels=True) if graph.outputs == ('labels',) else {}
     eager = exported(copy.deepcopy(through), given, **options).eval()
     exported.install(through, InPyTorch(eager, path), given)

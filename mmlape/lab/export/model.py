@@ -34,8 +34,10 @@ def export(trained: Trained, form: Form, out: str | Path, labels: bool = False) 
             exceeds the tolerance, or ``out`` is a folder; nothing is written then.
         StackError: If a package is missing.
     """
+    if trained.checkpoint and trained.file is None:
+        raise ExportError(f'{trained.checkpoint} is a graph already: give the weights that it was made of')
     with trained.building():
-        model = init_model(trained.config, trained.checkpoint, 'cpu')
+        model = init_model(trained.config, trained.file, 'cpu')
     exported, given = exported_class(model), Input.of(model, model.cfg)
     if labels and exported.task != 'segmentation':
         raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
