@@ -4,6 +4,7 @@ Python reports each of these to an audit hook before it happens, whichever packa
 no type and no text of a config is judged by its name: a hostile value is a name for something that cannot be reached.
 """
 
+import builtins
 import contextlib
 import dis
 import functools
@@ -157,10 +158,15 @@ def _refuse(what: str) -> None:
 
 
 def _check_code(code: CodeType) -> None:
-    """Refuse code of a file that is not of an installed package, and text that calls something."""
+    """Refuse code of a file that is not of an installed package, and text that calls more than one function by name.
+
+    Toolboxes evaluate the name of a function of theirs, and ``torch.`` before a text of the config.
+    """
     name = code.co_filename
     if name == '<string>':
-        if any(re.match('CALL(?!_INTRINSIC)', step.opname) for step in dis.get_instructions(code)):
+        calls = any(re.match('CALL(?!_INTRINSIC)', step.opname) for step in dis.get_instructions(code))
+        nested = any(isinstance(value, CodeType) for value in code.co_consts)
+        if calls and (nested or len(code.co_names) != 1 or hasattr(builtins, code.co_names[0])):
             _refuse(f'evaluating {code.co_names}')
     elif not name.startswith('<') and not _is_installed(name):
         _refuse(f'running {name}')

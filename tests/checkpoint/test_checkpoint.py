@@ -234,7 +234,7 @@ def test_complete_files_of_others_say_what_they_are(tmp_path):
     """Scores of each of NumPy's types are read; classes that are refused are named; nothing complete is truncated."""
     state = vit().state_dict()
     for kind in each(np.sctypeDict.values()):
-        if not issubclass(kind, np.void | np.object_):
+        if kind.__module__ == 'numpy' and not issubclass(kind, np.void | np.object_):
             score = np.ones(1, kind)[0]
             path = save(tmp_path / 'score.pth', {'state_dict': state, 'best': score})
             assert state_dict_of(read_checkpoint(path), path).keys() == state.keys()

@@ -53,6 +53,8 @@ OPENERS = {
     'import_module': lambda: importlib.import_module('spy'),
     'exec of a file': lambda: exec(compile(Path('spy.py').read_text(), 'spy.py', 'exec')),
     'eval': lambda: eval(SPY),
+    'eval of a lambda': lambda: eval(f'(lambda: {SPY.strip()})()'),
+    'eval of a module': lambda: eval("torch.os.mkdir('canary')", {'torch': torch}),
     'os.system': lambda: os.system('touch canary'),
     'subprocess': lambda: subprocess.run(['touch', 'canary'], check=True),
     'os.posix_spawn': lambda: os.waitpid(os.posix_spawn(shutil.which('touch'), ['touch', 'canary'], os.environ), 0),
@@ -135,6 +137,7 @@ def test_what_is_no_value_of_others_stays_possible(world):
     with closed('named', Path('folder')):
         assert torch.load('plain.pth', weights_only=True)['a'] == 1
         assert pickle.loads(pickle.dumps({'a': [1]})) == {'a': [1]} and eval('torch.float32', {'torch': torch})
+        assert eval('classes()', {'classes': tuple}) == ()
         Path('named').write_text('')
         Path('folder').mkdir()
         (Path('folder') / 'file').write_text('')

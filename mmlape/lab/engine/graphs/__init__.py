@@ -55,7 +55,7 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
         raise CheckpointError(
             f'{graph.path} is the graph of a model for {graph.task}, and the config has a model for {exported.task}'
         )
-    if not graph.notes.get('classes'):  # another tool has written it
+    if 'classes' not in graph.notes:  # another tool has written it
         graph.notes['classes'] = json.dumps(list(classes or ()))
     if classes is not None and graph.classes != list(classes):
         raise CheckpointError(
