@@ -65,8 +65,8 @@ def init_model(
         raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
     device, names = _device(device), None
     if checkpoint is not None:
-        is_graph = isinstance(checkpoint, Graph)
-        names = _adopt_classes(cfg, checkpoint.classes if is_graph else classes_of(checkpoint.meta))
+        stored = checkpoint.classes if isinstance(checkpoint, Graph) else classes_of(checkpoint.meta)
+        names = _adopt_classes(cfg, stored)
     model = revert_sync_batchnorm(build_model(cfg))
     if isinstance(checkpoint, Graph):
         install_graph(model, checkpoint, cfg, names or _class_names(cfg))
