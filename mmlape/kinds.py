@@ -9,8 +9,6 @@ from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
-from mmlape.weights import gate
-
 
 class Registry:
     """Classes by name, with the methods of MMEngine's registries that users' files call.
@@ -86,9 +84,3 @@ POSITION_ENCODINGS = Registry('position encoding', 'mmlape.models.position')
 JOININGS = Registry('joining', 'mmlape.models.position')
 BACKBONES = Registry('model', 'mmlape.models', 'mmlape.projects')
 """Backbones, and what needs OpenMMLab beside them."""
-
-# what a foreign config may name of them
-gate.MODELS['mmlape'] = BACKBONES.get
-gate.KINDS += [POSITION_ENCODINGS.get, JOININGS.get]
-gate.WORDS |= {'both', 'conv', 'none', 'normformer', 'patch', 'post', 'pre', 'sub-ln'}
-gate.NAMED += ('attn', 'ffn', 'pe_joining', 'pe_type', 'pooling', 'timm_model', 'vit_feature_source')

@@ -57,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='validations without a better value that end the run, 0 for none; default: %(default)s',
     )
     add('--balance', action='store_true', help='let rare classes count more: weights in the loss, or repeated images')
+    add(
+        '--split',
+        choices=('clips', 'random'),
+        default='clips',
+        help='where the data have none: images whose names differ by a running number alone are frames of one clip, '
+        'and stay together, or each image is drawn; default: %(default)s',
+    )
     add('--seed', type=seed, default=0, help='of the split, where the data have none; default: %(default)s')
 
 
@@ -94,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
         patience=args.patience,
         balance=args.balance,
         seed=args.seed,
+        split=args.split,
         head=args.head,
         fine_tune=args.fine_tune,
     )

@@ -17,7 +17,7 @@ from mmlape.files import parse_yaml
 from mmlape.lab.datasets.folders import read_lines, read_text
 from mmlape.lab.datasets.images import shown_size
 from mmlape.new.coco import CocoData, fields_of
-from mmlape.new.listing import NAMES, SPLITS, Listing, folder_and_stem, match_images, names_images
+from mmlape.new.listing import NAMES, SPLITS, Listing, match_images
 from mmlape.new.names import Names
 
 YOLO, VOC, LABELME = "YOLO's form", "Pascal VOC's form", "LabelMe's form"
@@ -45,9 +45,8 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
     if len(descriptions) > 1:
         shown = f'several descriptions ({", ".join(descriptions)}): give one, as in mmlape new'
         raise DataError(f'{listing.root} has {shown} {listing.root / next(iter(descriptions))}')
-    matches = match_images(
-        [file for file in listing.of_suffix('.txt') if not _is_other(file, listing)], listing.images
-    )
+    lists = {*listing.split_lists, *(file for file in listing.files if PurePosixPath(file).name in NAMES)}
+    matches = match_images([file for file in listing.of_suffix('.txt') if file not in lists], listing.images)
     matched = [file for file, images in matches.items() if images]
     rows: dict[str, list[list[float]]] = {}
     errors = []
@@ -119,8 +118,6 @@ def recognise_voc(listing: Listing, names: Names) -> CocoData:
             raise DataError(f'{path}: no XML ({error})') from error
         if root.tag == 'annotation':
             roots[file] = root
-        elif names_images(path.read_text(encoding='utf-8', errors='replace')):
-            raise DataError(f"{path} (<{root.tag}>) names images, and is not in Pascal VOC's form")
 
     def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
         objects = [_voc_object(one, place) for place, one in enumerate(roots[file].findall('object'), 1)]
@@ -147,13 +144,6 @@ def _voc_object(node: ElementTree.Element, place: int) -> tuple[str, dict[str, A
     difficult = int((node.findtext('difficult') or '0').strip() == '1')
     corners = (min(left, right) - 1, min(top, bottom) - 1, max(left, right), max(top, bottom))
     return name, fields_of(corners, outlines, difficult)
-
-
-def _is_other(file: str, listing: Listing) -> bool:
-    """Return whether a text is a list of classes or of images."""
-    path = PurePosixPath(file)
-    is_list = path.stem.lower() in SPLITS and (str(path.parent), path.stem) not in map(folder_and_stem, listing.images)
-    return path.name in NAMES or is_list
 
 
 def _rows(file: Path) -> list[list[float]]:
@@ -228,16 +218,34 @@ def _description(file: Path) -> dict[str, Any] | None:
 
 
 def _numbered(listing: Listing, descriptions: Mapping[str, Any]) -> tuple[dict[int, str], str]:
-    """Return the names of the classes by their numbers, and the description or the list that has them."""
+    """Return the names of the classes by their numbers, and the file that has them.
+
+    Raises:
+        DataError: Two files give them different numbers, or keys that are no numbers.
+    """
+    lists: dict[str, Any] = {file: content['names'] for file, content in descriptions.items()}
     names, source = listing.class_list()
-    if descriptions:
-        source, description = next(iter(descriptions.items()))
-        names = description['names']
-    pairs = names.items() if isinstance(names, dict) else enumerate(names)
-    try:
-        return {int(number): str(name) for number, name in pairs}, source or '--classes'
-    except ValueError as error:
-        raise DataError(f'{listing.root / source}: "names" needs numbers as keys ({error})') from error
+    lists |= {source: names} if names else {}
+    for file, content in listing.documents.items():  # Label Studio's notes.json
+        if isinstance(content, dict) and not {*content} & {'images', 'annotations'}:
+            categories = content.get('categories')
+            if isinstance(categories, list) and all(
+                isinstance(one, dict) and {'id', 'name'} <= {*one} for one in categories
+            ):
+                lists[file] = {one['id']: one['name'] for one in categories}
+    numbered: dict[str, dict[int, str]] = {}
+    for file, listed in lists.items():
+        pairs = listed.items() if isinstance(listed, dict) else enumerate(listed)
+        try:
+            numbered[file] = {int(number): str(name) for number, name in pairs}
+        except (TypeError, ValueError) as error:
+            raise DataError(f'{listing.root / file}: "names" needs numbers as keys ({error})') from error
+    for file, other in numbered.items():
+        if other != (first := next(iter(numbered.values()))):
+            number = min({*first.items()} ^ {*other.items()})[0]
+            shown = ' and '.join(f'{one} ({numbered[one].get(number)!r})' for one in (next(iter(numbered)), file))
+            raise DataError(f'{listing.root}: the class {number} has different names in {shown}: correct one')
+    return next(iter(numbered.values()), {}), next(iter(numbered), '--classes')
 
 
 def _keypoints(description: Mapping[str, Any]) -> int:
@@ -271,9 +279,7 @@ def _described(listing: Listing, file: str, description: Mapping, key: str, valu
         for name in (value, value.lstrip('./')):
             target = os.path.relpath((start / name).resolve(), listing.root.resolve())
             if target in listing.files:
-                lines = {line.removeprefix('./') for line in read_lines(listing.root / target)}
-                endings = tuple(f'/{line.lstrip("/")}' for line in lines)
-                return {image for image in listing.images if f'/{image}'.endswith(endings)}
+                return {*listing.read_list(target)}
             images = {image for image in listing.images if target == '.' or image.startswith(f'{target}/')}
             if images:
                 return images

@@ -19,11 +19,10 @@ from mmlape.lab.datasets.formats.coco_file import is_box, require_form
 from mmlape.lab.datasets.images import Size
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.dense import MIN_KEPT, Dense, shrink
-from mmlape.new.found import CLASSES, Part, Sample, common_folder
-from mmlape.new.listing import SPLITS, Listing, names_images, split_of
+from mmlape.new.found import CLASSES, Part, Sample, common_folder, some_of
+from mmlape.new.listing import SPLITS, Listing, split_of
 from mmlape.new.names import Names
 
-KEYS = ('images', 'annotations', 'categories')
 SMALL = 16
 """Pixels of an object, the square root of its box's area, below which resized images lose too much."""
 LARGE = 95
@@ -57,9 +56,12 @@ class CocoData(Dense):
                 'leaves the outlines out; for masks, draw those of the others'
             )
         for sample in self.of_split['train']:
-            labels = [label for label, one in sample.annotation[1] if not one['iscrowd']]
-            self.counts.update(labels)
-            self.shown_in.update(set(labels))
+            self.counts.update(label for label, one in sample.annotation[1] if not one['iscrowd'])
+            self.shown_in.update(self.labels(sample))
+        used = {label for sample in self.samples for label, _ in sample.annotation[1]}
+        if used and (unused := [name for name in self.classes if name not in used]):
+            self.classes = tuple(name for name in self.classes if name in used)
+            self.notes.append(f'no object of {some_of(unused)}, in no split: the model has no such class')
 
     def _samples(self) -> list[Sample]:
         return [sample for samples in self.of_split.values() for sample in samples]
@@ -131,10 +133,14 @@ class CocoData(Dense):
         categories = [dict(id=number, name=name) for name, number in ids.items()]
         return dict(images=images, categories=categories, annotations=annotations)
 
-    def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
+    def labels(self, sample: Sample) -> set[str]:
+        """Return the classes of the objects of an image that are learnt."""
+        return {label for label, one in sample.annotation[1] if not one['iscrowd']}
+
+    def prepare(self, folder: Path) -> dict[str, dict[str, Any]]:
         """Write a file of annotations for each split."""
         datasets = {}
-        root, divided = self.written(folder, seed)
+        root, divided = self.written(folder)
         for split, samples in divided.items():
             file, images = folder / f'{split}.json', common_folder([sample.image for sample in samples])
             write_json(file, self.content(samples, images))
@@ -235,20 +241,15 @@ def recognise(listing: Listing, names: Names) -> CocoData:
     """Return the annotations of a folder's JSON files in COCO's form.
 
     Raises:
-        DataError: A file cannot be read, or looks like annotations and is of no known form.
+        DataError: A file cannot be read.
     """
     data = CocoData('masks', "COCO's form", listing)
     for file, content in listing.documents.items():
-        keys = {*content} if isinstance(content, dict) else set()
-        if keys & {'shapes', 'imagePath'}:  # LabelMe's
+        if not isinstance(content, dict) or not {*content} & {'images', 'annotations'}:
             continue
-        if keys & {*KEYS}:
-            if not _are_captions(content.get('annotations')):
-                require_form(content, str(listing.root / file))
-                _read(data, file, content)
-        elif names_images((listing.root / file).read_text(encoding='utf-8', errors='replace')):
-            lacks = f"is neither in COCO's form, an object with {', '.join(KEYS)}, nor in LabelMe's"
-            raise DataError(f'{listing.root / file} (a {type(content).__name__}) names images, and {lacks}')
+        if not {*content} & {'shapes', 'imagePath'} and not _are_captions(content.get('annotations')):  # LabelMe's
+            require_form(content, str(listing.root / file))
+            _read(data, file, content)
     return data
 
 

@@ -104,7 +104,7 @@ WALK = {
     'few-shot': ('config.py {} --work-dir out', ('pth',)),
     'plot-grad-norms': ('{} --out x.png', RUNS),
     'predict': ('{} data/images/validation --out out', ('pth', 'dict', 'address', 'run', 'hub')),
-    'probe': ('{} --images data/images/validation --no-control --out out', ('pth', 'address', 'run', 'hub')),
+    'probe': ('{} --images data/images/validation --out out', ('pth', 'address', 'run', 'hub')),
     'report': ('{} --out out', RUNS),
     'sample-size': ('{} --difference 1', RUNS),
     'size-sweep': ('{} --sizes 32 --out out', RUNS),
@@ -113,10 +113,7 @@ WALK = {
     'train': ('config.py --resume {} --work-dir out', ('pth',)),
     'visualize-pe': ('{} --out out', (*FILES, 'address', 'run', 'hub')),
 }
-NOT_WALKED = {
-    'pe-bench': 'imports the file that its user wrote, as it is asked to',
-    'vtab': 'starts `train` from a file',
-}
+NOT_WALKED = {'vtab': 'starts `train` from a file'}
 READS = {'checkpoint', 'file', 'files', 'models', 'src', 'trained', 'work_dir', 'work_dirs'}
 """Positional arguments that name files or folders of others."""
 

@@ -13,9 +13,8 @@ import gc
 import importlib.machinery
 import inspect
 import logging
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ from told import assert_told
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.lab.datasets.formats.base import IssueLog
-from mmlape.lab.engine.options import TRACKERS
 from mmlape.lab.experiments import averages  # noqa: F401  (whose imports match names, as `list-studies` does)
 from mmlape.lab.runs.schema import RunRecord
 from mmlape.tables import text_table
@@ -93,7 +91,6 @@ COMMANDS_CALLED = {
         LOAD
         | {
             'mmlape.lab.engine.trainer.train': RunRecord(state='finished'),
-            'mmlape.lab.engine.trackers._backend': lambda name, work_dir: dict(type=name),
             'mmlape.lab.engine.smoke.smoke': None,
             'mmlape.lab.engine.smoke.summary': [],
         },
@@ -157,6 +154,7 @@ COMMANDS_CALLED = {
                 [Path('a')],
             ),
             'mmlape.lab.experiments.report.console_table': '',
+            'mmlape.lab.experiments.report.comparison_lines': [],
         },
     ),
     'sample-size': Command(
@@ -329,22 +327,10 @@ COMMANDS_CALLED = {
         },
         {'trained': [('b.py m.pth',), ('a.py n.pth',)], '--data': [('--data b.py',)]},
     ),
-    'pe-bench': Command(
-        'f.py',
-        {
-            'mmlape.projects.pe_bench.contract.import_kind': 'mine',
-            'mmlape.projects.pe_bench.contract.check_kind': None,
-            'mmlape.projects.pe_bench.bench.run_bench': 0,
-        },
-    ),
     'probe': Command(
         'a.py',
-        {
-            'mmlape.projects.probe.probing.probe_models': ['probe'],
-            'mmlape.projects.probe.page.summary_table': TABLE,
-            'mmlape.projects.probe.page.write_probe_page': [Path('index.html')],
-        },
-        {'--shifts': [('--shifts 3 2 3',)]},
+        {'mmlape.projects.probe.probing.probe_models': ['probe'], 'mmlape.projects.probe.probing.write_probes': None},
+        {'models': [('b.py',), ('a.py b.py',)]},
         '--out o',
     ),
     'size-sweep': Command(
@@ -352,7 +338,8 @@ COMMANDS_CALLED = {
         {
             'mmlape.projects.size_sweep.models.read_models': (['models'], ['default, seed 3: failed']),
             'mmlape.projects.size_sweep.sweep.sweep_models': (
-                SimpleNamespace(first=[SimpleNamespace(content=TABLE)], title='title'),
+                SimpleNamespace(title='title'),
+                TABLE,
                 [Path('index.html')],
             ),
         },
@@ -364,8 +351,9 @@ COMMANDS_CALLED = {
         '--out o',
     ),
     'demo': Command('', {'mmlape.lab.experiments.demo.run_demo': None}),
-    'completion': Command('bash', {'shtab.complete': 'script'}, {'shell': [('tcsh',)]}),
-    'doctor': Command('', {'mmlape.lab.environment.doctor.examine': [], 'mmlape.lab.environment.doctor.show': 0}),
+    'doctor': Command(
+        '', {'mmlape.lab.environment.doctor.stack_problems': [], 'mmlape.lab.environment.packages.installed': None}
+    ),
     'install-ops': Command(
         '',
         {
@@ -494,10 +482,6 @@ def calls_of(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv('COLUMNS', '200')
     for name in ('a.py', 'b.py', 'm.pth', 'n.pth'):
         (tmp_path / name).touch()
-    for name in TRACKERS:
-        module = ModuleType(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr('signal.signal', lambda *_: None)
 
     def call(functions, *words):
@@ -521,8 +505,6 @@ def calls_of(monkeypatch, tmp_path, capsys):
 
 
 def test_each_option_arrives_where_it_belongs(calls_of, tmp_path):
-    if importlib.util.find_spec('shtab') is None:
-        pytest.skip('the package that completes is not installed')
     assert set(COMMANDS_CALLED) == set(ACTIONS)
     told = []
     for name in each(COMMANDS_CALLED):

@@ -12,6 +12,7 @@ from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer
+from mmlape.models.base.figures import attended_grids, layer_positions
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.swin.checkpoint import LAYOUTS
 from mmlape.models.swin.layers import PatchMerging, apart_in, merge_cells
@@ -33,7 +34,7 @@ def test_windows_of_each_stage(tmp_path):
     assert not (model.load_report.resized or model.load_report.warnings)
     image = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(model.double()(image.double())[0], peer.double()(image.double()), atol=1e-9, rtol=0)
-    assert [grid[0] for grid in model.layer_grids((16, 16), inside=True)] == [4, 4, 2, 2, 4, 4, 2]
+    assert [grid[0] for grid in attended_grids(model, (16, 16))] == [4, 4, 2, 2, 4, 4, 2]
     report = load_backbone(SwinTransformer(config['arch'], window_size=2), path)
     assert 'window_size=(4, 2, 4, 2) takes its tables as they are' in report.warnings[0]
     assert report.resized['layers.2.blocks.0.attn.relative_position_bias_table'] == '4x4 -> 2x2'
@@ -143,7 +144,7 @@ def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
         layer.attn.register_forward_pre_hook(lambda module, args: received.append(args[0][0]))
         layer.norm1.register_forward_hook(lambda module, args, out: normed.append(out[0]))
     model(torch.randn(1, 3, 40, 48))
-    tokens_only, seen = list(normed), list(model.layer_positions((10, 12)))
+    tokens_only, seen = list(normed), list(layer_positions(model, (10, 12)))
     assert model.layer_grids((10, 12)) == [(10, 12)] * 2 + [(5, 6)] * 2
     for mine, attended, tokens in zip(seen, received, tokens_only, strict=True):
         other = attended if of_tokens else attended - tokens

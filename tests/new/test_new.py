@@ -165,8 +165,9 @@ def test_each_value_gets_the_name_beside_it(convert, names, background, drawn, t
     (tmp_path / 'names.txt').write_text('\n'.join(names) + '\n')
     for place, words in enumerate((names, [str(tmp_path / 'names.txt')])):
         found = look(tmp_path / 'data', names=words, background=background)
+        found.divide(None, 0)
         (folder := tmp_path / f'{place}').mkdir()
-        parts = found.prepare(folder, 0)
+        parts = found.prepare(folder)
         (file,) = {part['data_prefix']['seg_map_path'] for part in parts.values()}
         for number in range(8):
             labels = np.array(Image.open(Path(file, f'{number:02}.png'))).astype(int)
@@ -690,7 +691,7 @@ def test_the_same_seed_gives_the_same_split_and_another_one_another(tmp_path, mo
     maps(Path('data'), count=20)
     lists = []
     for seed in ('0', '0', '1'):
-        written('data', '--seed', seed, '--iters', '20')
+        written('data', '--seed', seed, '--iters', '20', '--split', 'random')
         lists.append(Path('data_data/val.txt').read_text())
         shutil.rmtree('data_data')
         Path('data.py').unlink()
@@ -824,10 +825,6 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         '00.txt: line 1: the class 999999999 has no name in data.yaml',
     ),
     'a broken image': (lambda root: (maps(root), (root / 'images/03.jpg').write_bytes(b'x')), 'data/images/03.jpg'),
-    'an unknown form': (
-        lambda root: (class_folders(root), (root / 'via.json').write_text('{"0.jpg": {"filename": "0.jpg"}}')),
-        'via.json .a dict. names images, and is neither',
-    ),
 }
 
 

@@ -30,7 +30,7 @@ class Package:
         return [name for name in self.distributions if _version(name)]
 
 
-# torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up
+# torch: weights_only=True that runs no code, which CVE-2025-32434 made it do up
 # to 2.5.1; others: the oldest that were run with it (the wheel of mmseg 1.2.0 lacks a file;
 # mmengine 0.10.0 resumes EMA weights wrongly)
 PACKAGES = {
@@ -49,18 +49,9 @@ PACKAGES = {
 
 OF_OPENMMLAB = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain')
 EXPERIMENTS = (
-    'jinja2', 'matplotlib', 'pandas', 'PIL', 'portalocker', 'rich', 'scipy', 'shtab', 'sklearn', 'statsmodels', 'yaml',
+    'jinja2', 'matplotlib', 'pandas', 'PIL', 'portalocker', 'rich', 'scipy', 'sklearn', 'statsmodels', 'yaml',
 )  # fmt: skip
 """Modules of the extra [experiments]."""
-CORE_LIBRARIES = ('numpy', 'packaging', 'safetensors')
-"""Modules of the libraries that models and checkpoints import."""
-LIBRARIES = (
-    'addict', 'cv2', 'einops', 'ftfy', 'imageio', 'jinja2', 'mat4py', 'matplotlib', 'modelindex', 'numpy', 'onnx',
-    'onnxruntime', 'onnxscript', 'packaging', 'pandas', 'PIL', 'prettytable', 'pycocotools', 'regex', 'rich',
-    'safetensors', 'scipy', 'shapely', 'six', 'skimage', 'sklearn', 'statsmodels', 'tensorboard', 'termcolor',
-    'terminaltables', 'tqdm', 'yaml', 'yapf',
-)  # fmt: skip
-"""Modules of the libraries that mmlape and the MM packages import."""
 LOCK = Path(__file__).resolve().parents[2] / 'requirements.txt'
 """Every package of the stack with version and hashes, for each supported Python, as `make lock`
 writes it."""

@@ -38,6 +38,7 @@ IGNORED = {
     'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
 }  # fmt: skip
 """Keys below them that do not count, wherever they are."""
+INTERVAL = 'train_cfg.val_interval '
 PREFIX_SCOPE = ('_scope_', 'mmlape')
 """The key and value that MMEngine adds to what a base has that was read as ``mmlape::...``."""
 GONE = ('BannerHook', 'ProgressHook')
@@ -258,10 +259,11 @@ def differences(mine: Identity, other: Identity, *, for_resume: bool) -> list[st
     """
     lines = []
     if mine.settings_sha256 != other.settings_sha256:
-        named = []
-        if mine.settings is not None and other.settings is not None:
+        if mine.settings is None or other.settings is None:
+            lines.append('config: other settings')
+        else:  # how often a run is validated may change on its way
             named = named_differences(mine.settings, other.settings)
-        lines += [f'config: {line}' for line in named] or ['config: other settings']
+            lines += [f'config: {line}' for line in named if not (for_resume and line.startswith(INTERVAL))]
     if for_resume and mine.seed != other.seed:
         lines.append(f'seed: {mine.seed} -> {other.seed}')
     if not for_resume and mine.seed == other.seed:

@@ -21,13 +21,13 @@ from dataclasses import replace
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.fitting import Tokens, read_rows
+from mmlape.models.base.isotropic import TOKENS
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.vit.big_vision import SIGN, from_jax, patch_side, stem_order
 from mmlape.weights.loading import HALF
 
-TOKENS = ('cls_token', 'dist_token', 'reg_token')
 NAMES = TensorNames()
 
 _MMPRETRAIN_NAMES = (

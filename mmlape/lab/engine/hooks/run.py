@@ -9,7 +9,6 @@ from mmengine.dist import all_gather_object
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
-from mmlape.common_random import seed_common
 from mmlape.errors import NotFiniteError
 from mmlape.lab.datasets.content import DataContent, contents_of
 from mmlape.lab.engine.distributed.processes import any_process, on_main_process
@@ -26,7 +25,6 @@ from mmlape.lab.runs.schema import Cost, Evaluation, RunRecord, Stop
 
 # keeps these keys apart from those of the samples, which have three parts as well
 _MODEL_STREAM = 1
-_COMMON_STREAM = 2
 
 
 @HOOKS.register_module()
@@ -43,11 +41,6 @@ class ReseedHook(Hook):
         """Reseed after the batch is loaded, before the forward pass."""
         rank = runner.rank if runner.diff_rank_seed else 0
         seed_everything(derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM))
-        seed_common(derive_seed(runner.seed, runner.iter, 0, _COMMON_STREAM))
-
-    def after_train(self, runner) -> None:
-        """Leave the numbers that processes have in common to torch's generator again."""
-        seed_common(None)
 
 
 @HOOKS.register_module()
