@@ -36,7 +36,8 @@ from mmlape.lab.engine.trained import folder_of_run
 from mmlape.lab.runs.record import check_writable
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.weights.closed import allow_writing, open_forward
+from mmlape.weights.reading import OpenedFile, open_file
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
@@ -105,6 +106,7 @@ def test(
     if save_pred:
         predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute()
     sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
+    allow_writing(work_dir, file, predictions, sheet, show_dir)
     graph = on_every_process(lambda: Graph(checkpoint)) if Path(checkpoint).suffix == SUFFIX else None
     if graph and compile:
         raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
@@ -127,6 +129,7 @@ def test(
         parts[key] = None
     with naming(work_dir):
         runner = Runner.from_cfg(parts, initial)
+    open_forward(runner.bare_model)
     classes = classes_of_data(runner.test_loop.dataloader.dataset)
     if graph:
         for metric in runner.test_evaluator.metrics:
@@ -138,7 +141,7 @@ def test(
         install_graph(runner.bare_model, graph, cfg, classes)
     else:
         classes = classes if reads_head(cfg.test_evaluator, cfg.get('default_scope')) else None
-        load_model(runner.bare_model, str(checkpoint), content=weights, classes=classes)
+        load_model(runner.bare_model, weights, classes=classes)
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
@@ -155,10 +158,10 @@ def test(
     return result
 
 
-def _weights(checkpoint: str | Path) -> dict:
+def _weights(checkpoint: str | Path) -> OpenedFile:
     """Read the weights and what is recorded with them, without the optimiser's state."""
-    content = read_checkpoint(checkpoint)
-    return dict(state_dict=state_dict_of(content, checkpoint), meta=content.get('meta'))
+    file = open_file(checkpoint)
+    return OpenedFile(dict(state_dict=file.tensors, meta=file.meta), file.path)
 
 
 def _check_inputs(

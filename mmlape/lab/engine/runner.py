@@ -54,8 +54,9 @@ from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
+from mmlape.weights.closed import opened
 from mmlape.weights.plain_config import write_plain
-from mmlape.weights.reading import guard_mmengine
+from mmlape.weights.reading import OpenedFile, guard_mmengine
 
 BATCH_TIME = 1800
 """Seconds after which a batch that the processes of a data loader do not deliver is an error."""
@@ -139,6 +140,10 @@ class Runner(_Runner):
         arguments = {key: cfg[key] for key in runner_arguments() if key in cfg}
         with building(cfg, 'the runner'):
             return cls(**arguments, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
+
+    def _log_env(self, env_cfg: dict) -> None:
+        with opened():  # it asks compilers for their versions
+            super()._log_env(env_cfg)
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model; one that is built already leaves random numbers as if it was built here."""
@@ -324,9 +329,8 @@ class Runner(_Runner):
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        load_model(
-            self.bare_model, filename, content=checkpoint, classes=classes_of_data(self.train_dataloader.dataset)
-        )
+        file = OpenedFile(checkpoint, str(filename))
+        load_model(self.bare_model, file, classes=classes_of_data(self.train_dataloader.dataset))
         self._has_loaded = True
         return checkpoint
 
