@@ -11,6 +11,8 @@ under its path.
 """
 
 import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -103,3 +105,84 @@ OPTIM_WRAPPER_CONSTRUCTORS = child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.lab.eng
 VISBACKENDS = child('VISBACKENDS', 'mmlape.lab.engine.trackers')
 OPTIM_WRAPPERS = child('OPTIM_WRAPPERS', 'mmlape.lab.engine.optim')
 PARAM_SCHEDULERS = child('PARAM_SCHEDULERS', 'mmlape.lab.engine.schedule')
+
+
+def class_of(node: Any, default_scope: str | None, registry: str, default: str | None = None) -> type | None:
+    """Return the class that a part of a config is built from, in the scope that MMEngine builds it in.
+
+    Args:
+        node: The part; ``default`` stands for a ``type`` that it does not have.
+        default_scope: The config's.
+        registry: Of MMEngine, such as 'DATASETS'.
+        default: See ``node``.
+
+    Returns:
+        None if the part names no class that there is.
+    """
+    found = node if isinstance(node, Mapping) else {}
+    return resolve_class(found.get('type', default), default_scope, registry, found.get('_scope_'))
+
+
+def resolve_class(given: Any, default_scope: str | None, registry: str, scope: str | None = None) -> type | None:
+    """Return what a ``type`` is or names: it is a class, a name with or without a scope, or the path of an import."""
+    if isinstance(given, str) and given:
+        parent = getattr(root, registry)
+        switch = parent.switch_scope_and_registry
+        with contextlib.suppress(RuntimeError), switch(default_scope or 'mmengine'), switch(scope) as place:
+            given = place.get(given)
+    return given if inspect.isclass(given) else None
+
+
+def is_a(node: Any, cls: type, default_scope: str | None, registry: str) -> bool:
+    """Return whether the ``type`` of a part of a config is a class, or one that is derived from it."""
+    return issubclass(class_of(node, default_scope, registry) or object, cls)
+
+
+def with_names(node: Any, default_scope: str | None) -> Any:
+    """Return a part of a config with the name of each registered class and function in place of the thing itself.
+
+    What no registry has stays.
+    """
+    if not any(map(_is_named, _leaves(node))):
+        return node
+    places: dict[Callable, list[tuple[str, str, str]]] = {}
+    for registry in (key for key, value in vars(root).items() if isinstance(value, root.Registry)):
+        for one in _tree(getattr(root, registry)):
+            for name, found in one.module_dict.items():
+                places.setdefault(found, []).append((registry, one.scope, name))
+
+    def name_of(value: Callable) -> Any:
+        found = sorted(places.get(value, ()), key=lambda place: place[2] != getattr(value, '__name__', ''))
+        for registry, scope, name in found:
+            for text in (name, f'{scope}.{name}'):
+                with getattr(root, registry).switch_scope_and_registry(default_scope or 'mmengine') as place:
+                    if place.get(text) is value:
+                        return text
+        return value
+
+    def named(value: Any) -> Any:
+        if isinstance(value, dict):
+            return type(value)({key: named(child) for key, child in value.items()})
+        if isinstance(value, list | tuple):
+            return type(value)([named(child) for child in value])
+        return name_of(value) if _is_named(value) else value
+
+    return named(node)
+
+
+def _is_named(value: Any) -> bool:
+    return inspect.isclass(value) or inspect.isfunction(value)
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    if isinstance(node, dict | list | tuple):
+        for child in node.values() if isinstance(node, dict) else node:
+            yield from _leaves(child)
+    else:
+        yield node
+
+
+def _tree(registry: root.Registry) -> Iterator[root.Registry]:
+    yield registry
+    for child in registry.children.values():
+        yield from _tree(child)

@@ -29,7 +29,6 @@ from mmlape.errors import MissingCheckpointError
 from mmlape.files import write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
-from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.lab.engine.distributed.sharding import set_model_wrapper
 from mmlape.lab.engine.optim import InitialModel, check_precision
@@ -80,7 +79,7 @@ def train(
         share: Of the schedule, see :func:`mmlape.lab.engine.schedule.shorten`.
         study: The arm of a study that the configuration is, ``FILE.yml:ARM``.
         arm: What the run's arm is called; by default it is its folder's name.
-        compile: 'layers' or 'graphs' compiles the backbone, see :mod:`mmlape.lab.engine.compiling`.
+        compile: 'layers' compiles the backbone, see :mod:`mmlape.lab.engine.compiling`.
 
     Returns:
         The record of the run.
@@ -93,7 +92,6 @@ def train(
     cfg = copy.deepcopy(cfg)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     on_every_process(lambda: check_precision(amp))
-    on_every_process(lambda: check_compile(compile))
     plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile))
     seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
     initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
