@@ -72,7 +72,7 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def set_amp(cfg: Config | Recipe, dtype: str) -> None:
+def set_amp(cfg: Config, dtype: str) -> None:
     """Make ``cfg`` train in mixed precision: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling)."""
     part = Recipe.of(cfg).wrapper
     if part.cls not in (OptimWrapper, AmpOptimWrapper, BFloat16OptimWrapper):

@@ -14,7 +14,6 @@ from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.engine.building import building, positive_number
 from mmlape.lab.engine.compiling import KEY, compile_mode
 from mmlape.lab.engine.config import config_name, name_types
-from mmlape.lab.engine.distributed.sharding import distribution
 from mmlape.lab.engine.optim import check_optimizer, set_amp
 from mmlape.lab.engine.recipe import Recipe
 from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
@@ -122,7 +121,6 @@ class RunPlan:
     work_dir: Path  # an absolute path
     batch: Batch  # the images of one optimiser step
     batch_policy: str  # see `apply_batch_policy`
-    distributed: str  # 'ddp' or 'fsdp'
     seed: int | None  # None for that of the resumed run, or a random one
     sources: list[DataSource]  # the datasets of known format; they read and change parts of ``cfg``
 
@@ -170,20 +168,28 @@ def plan_run(
     require_keys(cfg, TRAIN_KEYS, 'trained')
     name_types(cfg)
     work_dir = default_work_dir(cfg, work_dir)
-    recipe = Recipe.of(cfg)
-    shorten(recipe, share)
     if amp:
-        set_amp(recipe, amp)
+        set_amp(cfg, amp)
     if compile:
         cfg[KEY] = compile
+    recipe = Recipe.of(cfg)
+    shorten(recipe, share)
     for key, check in CHECKS:
         with building(cfg, key):
             check(recipe)
-    distributed = distribution(cfg)
     images, policy = apply_batch_policy(recipe, world_size, batch)
     randomness = cfg.get('randomness') or {}
     seed = randomness.get('seed') if seed is None else seed
-    return RunPlan(cfg, work_dir, images, policy, distributed, seed, list(iter_sources(cfg)))
+    return RunPlan(cfg, work_dir, images, policy, seed, list(iter_sources(cfg)))
+
+
+def _check_processes(recipe: Recipe) -> None:
+    distributed = recipe.cfg.get('distributed', 'ddp')
+    if distributed != 'ddp':
+        raise ConfigError(
+            f'distributed={distributed!r}: several processes train by DDP alone, so remove it; to save memory '
+            'freeze the backbone, or set model.backbone.with_cp=True'
+        )
 
 
 def _check_saving(recipe: Recipe) -> None:
@@ -200,6 +206,7 @@ CHECKS: tuple[tuple[str, Callable[[Recipe], object]], ...] = (
     ('param_scheduler', check_schedule),
     ('default_hooks', _check_saving),
     ('optim_wrapper', check_optimizer),
+    ('distributed', _check_processes),
     (KEY, lambda recipe: compile_mode(recipe.cfg)),
 )
 """All that is checked of a recipe before anything is written, each with the key that a wrong value has."""

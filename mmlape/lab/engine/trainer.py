@@ -29,8 +29,12 @@ from mmlape.errors import MissingCheckpointError
 from mmlape.files import write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
-from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
-from mmlape.lab.engine.distributed.sharding import set_model_wrapper
+from mmlape.lab.engine.distributed.processes import (
+    init_processes,
+    on_every_process,
+    on_main_process,
+    set_model_wrapper,
+)
 from mmlape.lab.engine.optim import InitialModel, check_precision
 from mmlape.lab.engine.plan import RunPlan, plan_run
 from mmlape.lab.engine.runner import Runner
@@ -154,7 +158,7 @@ def _run(
     if deterministic is not None:
         cfg.randomness.deterministic = deterministic
     hooks.install(cfg, *hooks.ALWAYS)
-    set_model_wrapper(cfg, plan.distributed)
+    set_model_wrapper(cfg)
     runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
     recorder.record.parts.append(runner.timestamp)
     level = logging.WARNING if plan.batch_policy == 'allow-batch-mismatch' else logging.INFO
@@ -177,7 +181,7 @@ def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) 
         images_per_process=plan.batch.images_per_process,
         accumulation=plan.batch.accumulation,
         total_batch=plan.batch.total,
-        distributed=plan.distributed if is_distributed() else None,
+        distributed='ddp' if is_distributed() else None,
         identity=start.identity,
         software_changes=[*previous.software_changes, *start.software_changes],
         host=host,
