@@ -20,6 +20,7 @@ from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.retarget import reads_head
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
+from mmlape.lab.engine.config import name_types
 from mmlape.lab.engine.distributed.processes import (
     init_processes,
     on_every_process,
@@ -100,6 +101,7 @@ def test(
         option, instead = ('--tta', '') if tta is not None else ('--show-dir', ', or use --page or mmlape predict')
         raise ConfigError(f'{option} is for complete images, and test_cfg has tiles: leave it out{instead}')
     cfg = copy.deepcopy(cfg)
+    name_types(cfg)
     merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     work_dir = default_work_dir(cfg, work_dir or folder_of_run(checkpoint))
