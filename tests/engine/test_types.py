@@ -3,16 +3,19 @@
 import copy
 import importlib
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import tiny
 import trouble
 from config_helpers import ROOT
 from each import each
+from mmdet.engine.hooks import PipelineSwitchHook
 from mmengine import registry as root
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
+from mmengine.registry import init_default_scope
 
 from mmlape.cli import main
 from mmlape.errors import MMLaPEError
@@ -25,6 +28,7 @@ from mmlape.lab.engine.evaluator import augment
 from mmlape.lab.engine.optim import check_optimizer, set_amp
 from mmlape.lab.engine.recipe import Part
 from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
+from mmlape.lab.engine.seeding import SeededDataset
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.engine.watched import check_watched
 from mmlape.lab.registry import resolve_class
@@ -239,6 +243,25 @@ def test_every_hook_and_scheduler_of_openmmlab_is_in_the_table():
                 assert found.is_known != is_plateau or cls.__module__.startswith('mmlape'), cls
                 checked += 1
     assert checked > 60
+
+
+def test_a_pipeline_that_a_hook_sets_reaches_every_dataset_inside_wrappers(tmp_path):
+    data = tiny.write_data(tmp_path / 'data', train=2, val=1)
+    init_default_scope('mmseg')
+    part = load_config(tiny.write_config(tmp_path, data)).train_dataloader.dataset
+    wrappers = (
+        dict(type='RepeatDataset', dataset=part, times=2),
+        dict(type='ConcatDataset', datasets=[part, part]),
+        dict(type='mmlape.WindowDataset', dataset=part, side=32),
+        dict(type='RepeatDataset', dataset=dict(type='ConcatDataset', datasets=[part, part]), times=2),
+        part,
+    )
+    for wrapper in each(wrappers):
+        dataset = SeededDataset(wrapper)
+        hook = PipelineSwitchHook(1, [lambda results: 'switched'])
+        loader = SimpleNamespace(dataset=dataset)
+        hook.before_train_epoch(SimpleNamespace(epoch=1, train_dataloader=loader, logger=SimpleNamespace(info=str)))
+        assert len(dataset) >= 2 and {dataset[index] for index in range(len(dataset))} == {'switched'}
 
 
 class Switch(Hook):

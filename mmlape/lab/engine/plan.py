@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from mmengine.config import Config
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, MissingCheckpointError
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.engine.building import building, positive_number
@@ -18,7 +18,8 @@ from mmlape.lab.engine.optim import check_optimizer, set_amp
 from mmlape.lab.engine.recipe import Recipe
 from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.engine.watched import check_watched
-from mmlape.lab.runs.identity import collect
+from mmlape.lab.extension import first_answer
+from mmlape.lab.runs.identity import checkpoint_keys, collect, is_missing
 from mmlape.lab.runs.schema import Identity
 
 TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
@@ -134,6 +135,12 @@ class RunPlan:
             self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy, compile_mode(self.cfg)
         )
 
+    def require_weights(self, resumed: bool) -> None:
+        """Raise MissingCheckpointError if weights to start from are not there; ``load_from`` is not if ``resumed``."""
+        for key, path in checkpoint_keys(self.cfg):
+            if is_missing(path) and not (resumed and key == 'load_from'):
+                raise MissingCheckpointError(missing_weights(key, path))
+
     def banner(self) -> str:
         """Return the line about batch, policy and learning rate."""
         start = f'{self.batch} (batch policy: {self.batch_policy}); '
@@ -210,6 +217,13 @@ CHECKS: tuple[tuple[str, Callable[[Recipe], object]], ...] = (
     (KEY, lambda recipe: compile_mode(recipe.cfg)),
 )
 """All that is checked of a recipe before anything is written, each with the key that a wrong value has."""
+
+
+def missing_weights(key: str, path: str) -> str:
+    """Return the message about weights to start from that are not there, with what makes them."""
+    source = first_answer(lambda one: one.weights_source(path))
+    made = f' ({source})' if source else ''
+    return f'{key}={path}: there is no such file{made}; give one by --cfg-options {key}=FILE'
 
 
 def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:

@@ -25,7 +25,6 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.errors import MissingCheckpointError
 from mmlape.files import write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
@@ -40,7 +39,7 @@ from mmlape.lab.engine.plan import RunPlan, plan_run
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.runs.curves import plot_run
 from mmlape.lab.runs.failures import record_failure
-from mmlape.lab.runs.identity import SETTINGS, checkpoint_keys, is_missing
+from mmlape.lab.runs.identity import SETTINGS
 from mmlape.lab.runs.record import Recorder, describe_machine, sharing
 from mmlape.lab.runs.resume import RunStart, acquire, initial_seed
 from mmlape.lab.runs.schema import RunRecord, read_record
@@ -91,6 +90,7 @@ def train(
     Raises:
         ConfigError: The configuration cannot be trained like this; nothing has been written.
         TrainingError: The work dir belongs to another run; nothing has been written.
+        MissingCheckpointError: Weights to start from are not there; nothing has been written.
         DataError, CheckpointError, TrainingError: Later; ``run.json`` then holds the reason.
     """
     cfg = copy.deepcopy(cfg)
@@ -110,6 +110,7 @@ def train(
     with contextlib.ExitStack() as stack:
         if is_main_process():
             stack.callback(os.close, start.lock)
+        on_main_process(lambda: plan.require_weights(resumed=start.checkpoint is not None))
         recorder = Recorder(plan.work_dir, _record(plan, start, study, arm), is_main_process())
         recorder.rewind(start.previous, start.evaluations, start.iteration)
         with record_failure(recorder) as stop:
@@ -197,9 +198,6 @@ def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) 
 
 
 def _check_inputs(plan: RunPlan, start: RunStart) -> None:
-    """Write ``settings.json``; check the data, and that the checkpoints to start from are there."""
+    """Write ``settings.json``; check the data."""
     write_json(plan.work_dir / SETTINGS, start.identity.settings)
     check_data(plan.cfg, ('train', 'val'), plan.sources)
-    for key, path in checkpoint_keys(plan.cfg):
-        if is_missing(path) and not (start.checkpoint and key == 'load_from'):
-            raise MissingCheckpointError(f'{key}={path}: there is no such file')
