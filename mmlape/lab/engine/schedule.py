@@ -62,7 +62,12 @@ def check_units(cfg: Config | Recipe) -> None:
 def _has_counts(part: Part, place: str) -> bool:
     """Return whether a config gives a number above 0 at a dotted place."""
     found: list[float] = []
-    changed(part.cfg, place, lambda value: found.append(value) or value)
+
+    def seen(value: float) -> float:
+        found.append(value)
+        return value
+
+    changed(part.cfg, place, seen)
     return any(value > 0 for value in found)
 
 
