@@ -12,11 +12,12 @@ under its path.
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 from mmengine import registry as root
+from mmengine.utils import apply_to
 
 from mmlape.lab.extension import extensions
 from mmlape.mim import adapt_mmengine
@@ -124,8 +125,7 @@ def class_of(node: Any, default_scope: str | None, registry: str, default: str |
 def resolve_class(given: Any, default_scope: str | None, registry: str, scope: str | None = None) -> type | None:
     """Return what a ``type`` is or names: it is a class, a name with or without a scope, or the path of an import."""
     if isinstance(given, str) and given:
-        parent = getattr(root, registry)
-        switch = parent.switch_scope_and_registry
+        switch = getattr(root, registry).switch_scope_and_registry
         with contextlib.suppress(RuntimeError), switch(default_scope or 'mmengine'), switch(scope) as place:
             given = place.get(given)
     return given if inspect.isclass(given) else None
@@ -141,46 +141,27 @@ def with_names(node: Any, default_scope: str | None) -> Any:
 
     What no registry has stays.
     """
-    if not any(map(_is_named, _leaves(node))):
-        return node
-    places: dict[Callable, list[tuple[str, str, str]]] = {}
-    for registry in (key for key, value in vars(root).items() if isinstance(value, root.Registry)):
-        for one in _tree(getattr(root, registry)):
-            for name, found in one.module_dict.items():
-                places.setdefault(found, []).append((registry, one.scope, name))
-
-    def name_of(value: Callable) -> Any:
-        found = sorted(places.get(value, ()), key=lambda place: place[2] != getattr(value, '__name__', ''))
-        for registry, scope, name in found:
-            for text in (name, f'{scope}.{name}'):
-                with getattr(root, registry).switch_scope_and_registry(default_scope or 'mmengine') as place:
-                    if place.get(text) is value:
-                        return text
-        return value
-
-    def named(value: Any) -> Any:
-        if isinstance(value, dict):
-            return type(value)({key: named(child) for key, child in value.items()})
-        if isinstance(value, list | tuple):
-            return type(value)([named(child) for child in value])
-        return name_of(value) if _is_named(value) else value
-
-    return named(node)
+    things: list[Any] = []
+    apply_to(node, _is_thing, things.append)
+    return apply_to(node, _is_thing, lambda thing: _name_of(thing, default_scope)) if things else node
 
 
-def _is_named(value: Any) -> bool:
+def _is_thing(value: Any) -> bool:
     return inspect.isclass(value) or inspect.isfunction(value)
 
 
-def _leaves(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict | list | tuple):
-        for child in node.values() if isinstance(node, dict) else node:
-            yield from _leaves(child)
-    else:
-        yield node
+def _name_of(thing: Any, default_scope: str | None) -> Any:
+    """Return a text that names a class or a function in a config of this scope; the thing itself if none does."""
+    for registry in (value for value in vars(root).values() if isinstance(value, root.Registry)):
+        with registry.switch_scope_and_registry(default_scope or 'mmengine') as place:
+            for scope, name in _names_in(registry, thing):
+                for text in (thing.__name__, name, f'{scope}.{name}'):
+                    if place.get(text) is thing:
+                        return text
+    return thing
 
 
-def _tree(registry: root.Registry) -> Iterator[root.Registry]:
-    yield registry
+def _names_in(registry: root.Registry, thing: Any) -> Iterator[tuple[str, str]]:
+    yield from ((registry.scope, name) for name, found in registry.module_dict.items() if found is thing)
     for child in registry.children.values():
-        yield from _tree(child)
+        yield from _names_in(child, thing)

@@ -12,11 +12,11 @@ counts time. Units are
     rate                 a factor of each step
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from mmlape.lab.engine.recipe import Part
+from mmlape.lab.runs.identity import leaves
 
 
 class Count(NamedTuple):
@@ -100,11 +100,10 @@ def counting(part: Part, loop_unit: str) -> Counting:
     settled = {name: Count(_settled(part, count.unit, loop_unit), count.default) for name, count in known.items()}
     unknown: list[str] = []
     if base is not part.cls:
-        ours = inspect.signature(base.__init__).parameters if base else {}  # type: ignore[misc]
-        given = {name: value for name, value in part.cfg.items() if name not in ('type', '_scope_', 'priority')}
-        values = {**_defaults(part.cls), **given}
-        named = {*ours, *(name.partition('.')[0] for name in known)}
-        unknown = [name for name, value in values.items() if name not in named and _has_number(value)]
+        named = {'priority', *Part('', {}, base).parameters, *(name.partition('.')[0] for name in known)}
+        values = {**{name: one.default for name, one in part.parameters.items()}, **part.cfg}
+        numbers = [name for name, value in values.items() if any(type(leaf) is int for _, leaf in leaves(value))]
+        unknown = [name for name in numbers if name not in named]
     return Counting(settled, unknown, base is not None)
 
 
@@ -120,30 +119,12 @@ def _settled(part: Part, unit: str, loop_unit: str) -> str:
     return unit
 
 
-def _defaults(cls: type) -> dict[str, Any]:
-    parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
-    return {one.name: one.default for one in parameters if one.default is not one.empty}
-
-
-def _has_number(value: Any) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return any(map(_has_number, value))
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def changed(node: Any, place: str, change: Callable[[Any], Any]) -> Any:
     """Return a part of a config with the numbers at a dotted place changed; ``*`` stands for each entry there."""
-    if node is None or isinstance(node, bool):
-        return node
-    if not place:
-        return type(node)(map(change, node)) if isinstance(node, list | tuple) else change(node)
     first, _, rest = place.partition('.')
+    if isinstance(node, list | tuple):
+        return type(node)([changed(child, rest if first == '*' else place, change) for child in node])
     if isinstance(node, dict):
-        for key in list(node) if first == '*' else [first] if first in node else []:
-            node[key] = changed(node[key], rest, change)
+        node.update({key: changed(child, rest, change) for key, child in node.items() if first in ('*', key)})
         return node
-    if first == '*' and isinstance(node, list | tuple):
-        return type(node)([changed(child, rest, change) for child in node])
-    return node
+    return node if place or node is None or isinstance(node, bool) else change(node)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mmengine.config import Config
@@ -15,7 +15,7 @@ class Part:
     """A part of a config that a class is built from."""
 
     key: str  # its place in the config, dotted
-    cfg: dict  # the part itself: a change of it is one of the config
+    cfg: Any  # the part itself, a dict: a change of it is one of the config
     cls: type | None  # None where it names no class, of which building tells
 
     @property
@@ -54,36 +54,45 @@ class Recipe:
     schedulers: list[Part]  # but those of several optimisers
     default_hooks: dict[str, Part]
     custom_hooks: list[Part]
-    evaluators: list[Part] = field(default_factory=list)  # of the validation
+    evaluators: list[Part]  # of the validation
 
     @classmethod
     def of(cls, cfg: 'Config | Recipe') -> 'Recipe':
         """Read a config, unless that is done."""
         if isinstance(cfg, Recipe):
             return cfg
-        reads = _Reading(cfg.get('default_scope'))
+        scope = cfg.get('default_scope')
+
+        def part(key: str, node: Any, registry: str, default: str | None = None) -> Part:
+            return Part(key, node, class_of(node, scope, registry, default))
+
+        def parts(key: str, nodes: Any, registry: str) -> list[Part]:
+            listed = enumerate(nodes if isinstance(nodes, list | tuple) else [])
+            return [part(f'{key}.{number}', one, registry) for number, one in listed if isinstance(one, Mapping)]
+
         loop, wrapper = cfg.get('train_cfg') or {}, cfg.get('optim_wrapper') or {}
         kind = 'EpochBasedTrainLoop' if loop.get('by_epoch', not loop.get('max_iters')) else 'IterBasedTrainLoop'
         hooks = {'checkpoint': {}, **(cfg.get('default_hooks') or {})}
+        kinds = {'checkpoint': 'CheckpointHook'}
         evaluators = cfg.get('val_evaluator') or []
-        if isinstance(evaluators, dict):
+        schedulers = parts('param_scheduler', cfg.get('param_scheduler'), 'PARAM_SCHEDULERS')
+        if isinstance(cfg.get('param_scheduler'), Mapping) and 'type' in cfg['param_scheduler']:
+            schedulers = [part('param_scheduler', cfg['param_scheduler'], 'PARAM_SCHEDULERS')]
+        if isinstance(evaluators, Mapping):
             evaluators = evaluators.get('metrics', [evaluators])
-        schedulers = cfg.get('param_scheduler')
         return cls(
             cfg,
-            reads.part('model', cfg.get('model') or {}, 'MODELS'),
-            reads.part('train_cfg', loop, 'LOOPS', kind if loop else None),
-            reads.part('optim_wrapper', wrapper, 'OPTIM_WRAPPERS', 'OptimWrapper'),
-            reads.part('optim_wrapper.optimizer', wrapper.get('optimizer') or {}, 'OPTIMIZERS'),
-            [reads.part('param_scheduler', schedulers, 'PARAM_SCHEDULERS')]
-            if isinstance(schedulers, dict) and 'type' in schedulers
-            else reads.parts('param_scheduler', schedulers, 'PARAM_SCHEDULERS'),
+            part('model', cfg.get('model') or {}, 'MODELS'),
+            part('train_cfg', loop, 'LOOPS', kind if loop else None),
+            part('optim_wrapper', wrapper, 'OPTIM_WRAPPERS', 'OptimWrapper'),
+            part('optim_wrapper.optimizer', wrapper.get('optimizer') or {}, 'OPTIMIZERS'),
+            schedulers,
             {
-                name: reads.part(f'default_hooks.{name}', hook or {}, 'HOOKS', _DEFAULT_HOOKS.get(name))
+                name: part(f'default_hooks.{name}', hook or {}, 'HOOKS', kinds.get(name))
                 for name, hook in hooks.items()
             },
-            reads.parts('custom_hooks', cfg.get('custom_hooks'), 'HOOKS'),
-            reads.parts('val_evaluator', evaluators, 'METRICS'),
+            parts('custom_hooks', cfg.get('custom_hooks'), 'HOOKS'),
+            parts('val_evaluator', evaluators, 'METRICS'),
         )
 
     @property
@@ -95,19 +104,3 @@ class Recipe:
     def unit(self) -> str:
         """What the run is counted in, 'epochs' or 'iterations'."""
         return 'iterations' if self.loop.cfg.get('max_iters') else 'epochs'
-
-
-_DEFAULT_HOOKS = {'checkpoint': 'CheckpointHook'}
-
-
-@dataclass(frozen=True)
-class _Reading:
-    scope: str | None
-
-    def part(self, key: str, cfg: Any, registry: str, default: str | None = None) -> Part:
-        return Part(key, cfg, class_of(cfg, self.scope, registry, default))
-
-    def parts(self, key: str, cfgs: Any, registry: str) -> list[Part]:
-        listed = cfgs if isinstance(cfgs, list | tuple) else []
-        found = [(number, cfg) for number, cfg in enumerate(listed) if isinstance(cfg, Mapping)]
-        return [self.part(f'{key}.{number}', cfg, registry) for number, cfg in found]

@@ -1,5 +1,6 @@
 """The length of a run and everything counted along it: checked before the run starts, stretched, shortened."""
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -61,14 +62,7 @@ def check_units(cfg: Config | Recipe) -> None:
 
 def _has_counts(part: Part, place: str) -> bool:
     """Return whether a config gives a number above 0 at a dotted place."""
-    found: list[float] = []
-
-    def seen(value: float) -> float:
-        found.append(value)
-        return value
-
-    changed(part.cfg, place, seen)
-    return any(value > 0 for value in found)
+    return changed(copy.deepcopy(part.cfg), place, lambda value: min(value, 0)) != part.cfg
 
 
 def check_schedule(cfg: Config | Recipe) -> None:
