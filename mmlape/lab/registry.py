@@ -153,8 +153,8 @@ def _is_thing(value: Any) -> bool:
 def _name_of(thing: Any, default_scope: str | None) -> Any:
     """Return a text that names a class or a function in a config of this scope; the thing itself if none does."""
     for registry in (value for value in vars(root).values() if isinstance(value, root.Registry)):
-        with registry.switch_scope_and_registry(default_scope or 'mmengine') as place:
-            for scope, name in _names_in(registry, thing):
+        for scope, name in _names_in(registry, thing):
+            with registry.switch_scope_and_registry(default_scope or 'mmengine') as place:
                 for text in (thing.__name__, name, f'{scope}.{name}'):
                     if place.get(text) is thing:
                         return text

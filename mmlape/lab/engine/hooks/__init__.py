@@ -49,7 +49,8 @@ __all__ = [
 def install(cfg: Config, *names: str) -> None:
     """Add hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it yet."""
     recipe = Recipe.of(cfg)
-    hooks = [part.cfg for part in recipe.custom_hooks if part.name.rpartition('.')[2] not in GONE]
+    gone = [part.cfg for part in recipe.custom_hooks if part.name.rpartition('.')[2] in GONE]
+    hooks = [hook for hook in cfg.get('custom_hooks') or [] if hook not in gone]
     for name in names:
         if not any(part.is_a(globals()[name]) for part in recipe.custom_hooks):
             hooks.append(dict(type=f'mmlape.{name}'))
