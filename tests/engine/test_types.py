@@ -80,7 +80,7 @@ def classes(cfg):
     """A config with the class in place of each type, in whatever form that is."""
     cfg = copy.deepcopy(cfg)
     for node, registry in typed(cfg._cfg_dict):
-        node['type'] = resolve_class(node['type'], cfg.default_scope, registry, node.get('_scope_'))
+        node['type'] = resolve_class(node['type'], cfg.default_scope, registry, node.get('_scope_')) or node['type']
         node.pop('_scope_', None)
     return cfg._cfg_dict.to_dict()
 

@@ -49,14 +49,14 @@ def check_units(cfg: Config | Recipe) -> None:
         acting = sorted(name for name in epochs if name == SELF or _has_counts(part, name))
         if not acting:
             continue
-        by_argument = is_scheduler or 'by_epoch' in part.parameters
-        default = ' (by_epoch=True, the default)' if by_argument and 'by_epoch' not in part.cfg else ''
+        arguments = [name for name in part.parameters if name.endswith('by_epoch')] or ['by_epoch'] * is_scheduler
+        default = ''.join(f' ({name}=True, the default)' for name in arguments if name not in part.cfg)
         name, effect = str(part), 'it would never act'
         fix = 'count the run in epochs, by train_cfg.max_epochs, or remove it'
         if part is recipe.default_hooks['checkpoint']:
             name, effect = part.key, 'no checkpoint would be written on the way'
-        if by_argument:
-            fix = f'set {part.key}.by_epoch=False, and give its numbers in iterations'
+        if arguments:
+            fix = f'set {part.key}.{arguments[0]}=False, and give its numbers in iterations'
         raise ConfigError(f'{name} counts epochs{default}, but train_cfg counts iterations, so {effect}: {fix}')
 
 
