@@ -152,6 +152,8 @@ def _is_thing(value: Any) -> bool:
 
 def _name_of(thing: Any, default_scope: str | None) -> Any:
     """Return a text that names a class or a function in a config of this scope; the thing itself if none does."""
+    with contextlib.suppress(ImportError):  # which puts the registries of its package into MMEngine's
+        import_module(f'{thing.__module__.partition(".")[0]}.registry')
     for registry in (value for value in vars(root).values() if isinstance(value, root.Registry)):
         for scope, name in _names_in(registry, thing):
             with registry.switch_scope_and_registry(default_scope or 'mmengine') as place:

@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -209,6 +210,8 @@ def test_a_config_of_classes_trains_is_killed_resumes_and_tests(tmp_path, monkey
     data = tiny.write_data(tmp_path / 'data')
     plain = tiny.write_config(tmp_path, data, trouble.CONFIG)
     newer = write_with_classes(spelt(load_config(plain), 'class'), tmp_path)
+    shown = tiny.run(sys.executable, '-m', 'mmlape', 'print-config', newer, cwd=tmp_path, **tiny.REAL)
+    assert "type='mmlape.VisionTransformer'" in shown, 'also where nothing else has imported our registries'
     whole = train(load_config(plain), tmp_path / 'whole', seed=1)
     monkeypatch.setenv('TROUBLE', 'term:5:0')
     words = ['train', str(newer), '--work-dir', str(tmp_path / 'run'), '--seed', '1']
