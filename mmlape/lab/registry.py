@@ -125,10 +125,17 @@ def class_of(node: Any, default_scope: str | None, registry: str, default: str |
 def resolve_class(given: Any, default_scope: str | None, registry: str, scope: str | None = None) -> type | None:
     """Return what a ``type`` is or names: it is a class, a name with or without a scope, or the path of an import."""
     if isinstance(given, str) and given:
-        switch = getattr(root, registry).switch_scope_and_registry
-        with contextlib.suppress(RuntimeError), switch(default_scope or 'mmengine'), switch(scope) as place:
-            given = place.get(given)
+        given = _found(getattr(root, registry), given, default_scope or 'mmengine', scope)
     return given if inspect.isclass(given) else None
+
+
+def _found(registry: root.Registry, text: str, *scopes: str | None) -> Any:
+    """Return what a text names in the last of the scopes that is one; None if nothing."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(RuntimeError):
+        for scope in scopes:
+            place = stack.enter_context(registry.switch_scope_and_registry(scope))
+        return place.get(text)
+    return None
 
 
 def is_a(node: Any, cls: type, default_scope: str | None, registry: str) -> bool:
@@ -152,15 +159,19 @@ def _is_thing(value: Any) -> bool:
 
 def _name_of(thing: Any, default_scope: str | None) -> Any:
     """Return a text that names a class or a function in a config of this scope; the thing itself if none does."""
+    package, roots = thing.__module__.partition('.')[0], [one for one in vars(root).values() if _is_root(one)]
     with contextlib.suppress(ImportError):  # which puts the registries of its package into MMEngine's
-        import_module(f'{thing.__module__.partition(".")[0]}.registry')
-    for registry in (value for value in vars(root).values() if isinstance(value, root.Registry)):
-        for scope, name in _names_in(registry, thing):
-            with registry.switch_scope_and_registry(default_scope or 'mmengine') as place:
-                for text in (thing.__name__, name, f'{scope}.{name}'):
-                    if place.get(text) is thing:
-                        return text
+        import_module(f'{package}.registry')
+    for registry in roots:
+        for scope, name in [(package, thing.__name__), *_names_in(registry, thing)]:
+            if _found(registry, f'{scope}.{name}', 'mmengine') is thing:
+                is_plain = _found(registry, name, default_scope or 'mmengine') is thing
+                return name if is_plain else f'{scope}.{name}'
     return thing
+
+
+def _is_root(value: Any) -> bool:
+    return isinstance(value, root.Registry)
 
 
 def _names_in(registry: root.Registry, thing: Any) -> Iterator[tuple[str, str]]:
