@@ -163,10 +163,12 @@ def _name_of(thing: Any, default_scope: str | None) -> Any:
     with contextlib.suppress(ImportError):  # which puts the registries of its package into MMEngine's
         import_module(f'{package}.registry')
     for registry in roots:
-        for scope, name in [(package, thing.__name__), *_names_in(registry, thing)]:
-            if _found(registry, f'{scope}.{name}', 'mmengine') is thing:
-                is_plain = _found(registry, name, default_scope or 'mmengine') is thing
-                return name if is_plain else f'{scope}.{name}'
+        if package in registry.children:
+            _found(registry, f'{package}.{thing.__name__}', 'mmengine')  # a lazy registry has it from then on
+        for scope, name in _names_in(registry, thing):
+            for text in (thing.__name__, name, f'{scope}.{name}'):
+                if _found(registry, text, default_scope or 'mmengine') is thing:
+                    return text
     return thing
 
 
