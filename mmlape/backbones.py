@@ -108,7 +108,7 @@ def open_model(
 def _backbone(cfg: Config, path: str, **changes) -> BaseBackbone:
     """Build the backbone of a configuration's model, without its initial weights."""
     backbone = (cfg.get('model') or {}).get('backbone') or {}
-    init_default_scope(cfg.get('default_scope', 'mmengine'))
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
     model = MODELS.build(dict(backbone, **changes)) if backbone else None
     if not isinstance(model, BaseBackbone):
         raise ConfigError(f'{path}: its backbone is {backbone.get("type")}, not one of mmlape')

@@ -101,6 +101,12 @@ class Papers(Extension):
 
         return paper_figures(config)
 
+    def weights_source(self, path: str) -> str | None:
+        """Read the metafiles of our configs."""
+        from mmlape.extension.metafiles import weights_source
+
+        return weights_source(path)
+
     def exporting(self) -> AbstractContextManager[None]:
         """Compute deformable attention by gathers."""
         from mmlape.models.adapter.deform_attn import exporting

@@ -198,6 +198,10 @@ class Extension:
         """Return what papers print of the model of a config, by the config's name; None if nothing."""
         return None
 
+    def weights_source(self, path: str) -> str | None:
+        """Return how a file of starting weights, which is not there, comes to be; None if it is not known."""
+        return None
+
     def exporting(self) -> AbstractContextManager[None]:
         """Compute models, inside the context, as an ONNX graph is to have them."""
         return nullcontext()

@@ -203,12 +203,12 @@ def fill(
         report.problems.append(f'dropped and new: {summary(lost)}; the file has them, but not where such files do')
     report.loaded = list(matching)
     explained = hint() if report.problems else ''
-    if not matching:
+    if not wanted.keys() & tensors.keys():
         raise CheckpointError(
             f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the '
             f'file has {sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{explained}'
         )
-    if report.problems and strict:
+    if report.problems and (strict or not matching):
         shown = '\n  '.join(report.problems[:12])
         more = f'\n  ... and {len(report.problems) - 12} more' if len(report.problems) > 12 else ''
         raise CheckpointError(

@@ -25,7 +25,7 @@ from mmlape.lab.analysis.images import to_array
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
 from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
 from mmlape.lab.datasets.transforms import patch_size
-from mmlape.lab.engine.config import apply_options, load_config, parse_options
+from mmlape.lab.engine.config import apply_options, load_config, name_types, parse_options
 from mmlape.lab.engine.evaluator import TASKS
 from mmlape.lab.engine.graphs import Graph, install_graph
 from mmlape.lab.engine.loading import load_model, other_names
@@ -57,6 +57,7 @@ def init_model(
     """
     if isinstance(config, Config):
         cfg = copy.deepcopy(config)
+        name_types(cfg)
         apply_options(cfg, parse_options(cfg_options))
     else:
         cfg = load_config(str(config), cfg_options)

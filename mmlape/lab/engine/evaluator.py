@@ -4,6 +4,7 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
+from mmcv.transforms import Resize
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
@@ -19,6 +20,7 @@ from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.retarget import reads_head
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
+from mmlape.lab.engine.config import name_types
 from mmlape.lab.engine.distributed.processes import (
     init_processes,
     on_every_process,
@@ -33,6 +35,7 @@ from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.engine.tiling import tiles_of
 from mmlape.lab.engine.trained import folder_of_run
+from mmlape.lab.registry import is_a
 from mmlape.lab.runs.record import check_writable
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
@@ -98,6 +101,7 @@ def test(
     if tiles_of(cfg) and tta is not None:
         raise ConfigError('--tta is for complete images, and test_cfg has tiles: leave it out')
     cfg = copy.deepcopy(cfg)
+    name_types(cfg)
     merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     work_dir = default_work_dir(cfg, work_dir or folder_of_run(checkpoint))
@@ -250,7 +254,8 @@ def augment(cfg: Config, ratios: Sequence[float] = ()) -> dict:
 
 
 def _views(cfg: Config, pipeline: Sequence[dict], ratios: Sequence[float]) -> list[dict]:
-    resizes = [i for i, step in enumerate(pipeline) if step['type'] == 'Resize' and step.get('keep_ratio')]
+    kept = [step.get('keep_ratio') and is_a(step, Resize, cfg.default_scope, 'TRANSFORMS') for step in pipeline]
+    resizes = [number for number, is_kept in enumerate(kept) if is_kept]
     if len(resizes) != 1 or min(ratios) <= 0:
         raise ConfigError(
             f'{cfg.filename}: --tta takes positive ratios, and a test pipeline with one '

@@ -40,7 +40,7 @@ from mmlape.lab.engine import hooks
 from mmlape.lab.engine.building import building
 from mmlape.lab.engine.keys import runner_arguments
 from mmlape.lab.engine.loading import check_initialised, classes_of_data, load_model, recorded_of
-from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger, require_optimizer
+from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import (
     Batches,
@@ -293,7 +293,6 @@ class Runner(_Runner):
         """Build the optimiser and log one line per group, not three per parameter."""
         if isinstance(optim_wrapper, OptimWrapper):
             return optim_wrapper
-        require_optimizer(optim_wrapper)
         with quiet_logger(), building(self.cfg, 'optim_wrapper'):
             built = super().build_optim_wrapper(optim_wrapper)
         for group in group_parameters(self.bare_model, built):
