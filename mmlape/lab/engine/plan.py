@@ -14,6 +14,7 @@ from mmlape.lab.engine.building import building, positive_number
 from mmlape.lab.engine.compiling import KEY, compile_mode
 from mmlape.lab.engine.config import config_name
 from mmlape.lab.engine.distributed.sharding import distribution
+from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.optim import set_amp
 from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.engine.watched import check_watched
@@ -168,6 +169,7 @@ def plan_run(
     with building(cfg, 'train_cfg'):
         check_units(cfg)
         check_watched(cfg)
+    views_of(cfg)
     shorten(cfg, share)
     with building(cfg, 'param_scheduler'):
         check_schedule(cfg)

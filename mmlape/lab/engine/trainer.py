@@ -32,6 +32,7 @@ from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.lab.engine.distributed.sharding import set_model_wrapper
+from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.optim import InitialModel, check_precision
 from mmlape.lab.engine.plan import RunPlan, plan_run
 from mmlape.lab.engine.runner import Runner
@@ -155,7 +156,7 @@ def _run(
     cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
     if deterministic is not None:
         cfg.randomness.deterministic = deterministic
-    hooks.install(cfg, *hooks.ALWAYS)
+    hooks.install(cfg, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
     set_model_wrapper(cfg, plan.distributed)
     runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
     recorder.record.parts.append(runner.timestamp)

@@ -5,6 +5,7 @@ identity (see :func:`mmlape.lab.runs.identity.settings`).
 """
 
 from mmlape.lab.engine.compiling import CompileBackboneHook
+from mmlape.lab.engine.frozen.hook import CachedFeaturesHook
 from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.lab.engine.hooks.evaluation import (
     EarlyStoppingHook,
@@ -25,6 +26,7 @@ ALWAYS = (
 
 __all__ = [
     'AccumulationHook',
+    'CachedFeaturesHook',
     'CheckpointHook',
     'CompileBackboneHook',
     'EarlyStoppingHook',
