@@ -14,7 +14,7 @@ import mmlape
 from mmlape.commands import COMMANDS, GROUPS, fill_parser, parse_arguments
 from mmlape.errors import MMLaPEError, failed_import, shown, similar_to
 from mmlape.mim import resolve_path
-from mmlape.quiet import debugging, launched, quiet_stack, say_error
+from mmlape.quiet import debugging, quiet_stack, say_error
 
 _SMALLER = 'choose a smaller size, batch or number of processes; MMLAPE_DEBUG=1 shows the traceback'
 
@@ -131,8 +131,6 @@ def _run(run, args: argparse.Namespace) -> int:
             return _stop(error)
         if _is_lack_of_memory(error):
             return _stop(MMLaPEError(f'out of memory: {shown(error)}; {_SMALLER}'))
-        if launched():  # one line for all processes, beside the traceback of each
-            say_error(f'mmlape: error: {shown(error)}')
         raise
     except KeyboardInterrupt as stop:
         return _interrupted(str(stop))
@@ -152,7 +150,7 @@ def _stop_by_file(error: OSError) -> int:
 
 def _interrupted(reason: str = '') -> int:
     """Print that Ctrl-C ended the command; it reaches all processes of a run, of which the first one prints it."""
-    if os.environ.get('RANK', '0') == '0' or not launched():
+    if os.environ.get('RANK', '0') == '0':
         print(f'mmlape: {reason or "interrupted"}', file=sys.stderr)
     return 130
 

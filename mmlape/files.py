@@ -11,6 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mmlape.errors import DataError
+
+FIX = 'restore the file, or move its folder away'
+_KINDS = {dict: 'object', list: 'list'}
+
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
@@ -139,12 +144,22 @@ def _by_libyaml(loader: type) -> type:
 
 
 def read_json(path: str | Path, expected: type = dict) -> Any:
-    """Return what a JSON file holds; None if it cannot be read, or holds another kind of value."""
+    """Return what a JSON file holds; None if there is no such file.
+
+    Raises:
+        DataError: It cannot be read, or holds another kind of value.
+    """
     try:
         content = json.loads(Path(path).read_text(encoding='utf-8'))
-    except (OSError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return content if isinstance(content, expected) else None
+    except OSError as error:
+        raise DataError(f'{path} cannot be read ({error.strerror}): {FIX}') from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f'{path} is damaged, its JSON ends or breaks off: {FIX}') from error
+    if not isinstance(content, expected):
+        raise DataError(f'{path} is damaged, it holds no {_KINDS[expected]}: {FIX}')
+    return content
 
 
 def write_json(path: str | Path, content: dict | list) -> None:

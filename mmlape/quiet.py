@@ -6,15 +6,12 @@ prints warnings and errors only.
 """
 
 import contextlib
-import json
 import logging
 import os
 import re
 import sys
-import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 WARNINGS = (
     # mmseg's transform, of what its datasets pass
@@ -56,30 +53,10 @@ def say(text: str, **options) -> None:
     print(printable(text), **options)
 
 
-LAUNCHER = 'MMLAPE_LAUNCHER'
-"""Variable with the number of the process that started this one and the others of a run."""
-
-
-def launched() -> bool:
-    """Return whether `mmlape.lab.engine.distributed.launch` has started this process, as one of a run's."""
-    return os.environ.get(LAUNCHER) == str(os.getppid()) and 'TORCHELASTIC_ERROR_FILE' in os.environ
-
-
 def say_error(text: str) -> None:
-    """Print the text that ends a command, on stderr.
-
-    A process that shares its run with others hands it to their launcher instead, which prints the
-    first one.
-    """
+    """Print the text that ends a command, on stderr, behind what is left of its output."""
     with contextlib.suppress(OSError):  # a full disk
         sys.stdout.flush()
-    if launched():
-        now = time.time()
-        # torchrun reads the first two, and takes whole seconds
-        content = dict(message=printable(text), timestamp=int(now), time=now)
-        with contextlib.suppress(OSError):  # a full disk
-            Path(os.environ['TORCHELASTIC_ERROR_FILE']).write_text(json.dumps(content))
-            return
     say(text, file=sys.stderr, flush=True)
 
 

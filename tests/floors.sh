@@ -2,7 +2,7 @@
 # Test with the original MM packages, at their oldest supported versions (`oldest` in mmlape/lab/environment/packages.py)
 # together with the oldest torch and timm, then at their last releases:
 #     PYTHON=python3.10 tests/floors.sh [VENV [PYTEST_ARGUMENTS]]
-# By default the tests of models, checkpoints, sharding and training. docs/contribute/testing.md has the result.
+# By default the tests of models, checkpoints and training. docs/contribute/testing.md has the result.
 # A second call skips what is installed. Without a GPU,
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's smaller wheels.
 set -eu

@@ -203,8 +203,6 @@ def become(
     ours = os.environ.get('PYTHONPATH', '').split(os.pathsep)
     os.environ.clear()
     os.environ.update(environment)
-    if 'MMLAPE_LAUNCHER' in environment:  # the parent that a fork knows is the server
-        os.environ['MMLAPE_LAUNCHER'] = str(os.getppid())
     kind = words[0] if words[0] in ('-m', '-c') else ''
     what, sys.argv = (words[1], [kind, *words[2:]]) if kind else (words[0], words)
     first = {'-m': folder, '-c': ''}.get(kind, str(Path(what).resolve().parent))

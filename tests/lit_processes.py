@@ -10,7 +10,6 @@ from lit_helpers import lit, squares
 from mmengine.optim import OptimWrapper
 
 from mmlape.lab.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
-from mmlape.lab.engine.distributed.sharding import ShardedModel, full_tensor
 from mmlape.lab.engine.optim import BFloat16OptimWrapper
 from mmlape.projects.lit import loss as losses
 
@@ -56,7 +55,7 @@ def check(kind, images, texts, rank):
 
 
 def check_model(kind, tolerance, rank):
-    """Two steps of the model with a softmax loss, copied or sharded, are those of one process with all pairs."""
+    """Two steps of the model with a softmax loss, copied to two processes, are those of one process with all pairs."""
     folder = Path(f'{rank}')
     folder.mkdir(exist_ok=True)
 
@@ -71,16 +70,13 @@ def check_model(kind, tolerance, rank):
     one, optim = built()
     with alone_here():
         expected = [one.train_step(batch, optim)['loss'].item() for batch in batches]
-    for wrap in (MMDistributedDataParallel, ShardedModel):
-        model, optim = built()
-        model = wrap(model, broadcast_buffers=False) if wrap is MMDistributedDataParallel else wrap(model)
-        if wrap is ShardedModel:
-            model.shard(optim)
-        found = torch.tensor([model.train_step(half(batch), optim)['loss'].item() for batch in batches])
-        dist.all_reduce(found)
-        torch.testing.assert_close(found / 2, torch.tensor(expected), rtol=0, atol=tolerance)
-        for (name, value), other in zip(one.named_parameters(), model.module.parameters(), strict=True):
-            torch.testing.assert_close(full_tensor(other), value, rtol=0, atol=tolerance, msg=f'{wrap} {name}')
+    model, optim = built()
+    model = MMDistributedDataParallel(model, broadcast_buffers=False)
+    found = torch.tensor([model.train_step(half(batch), optim)['loss'].item() for batch in batches])
+    dist.all_reduce(found)
+    torch.testing.assert_close(found / 2, torch.tensor(expected), rtol=0, atol=tolerance)
+    for (name, value), other in zip(one.named_parameters(), model.module.parameters(), strict=True):
+        torch.testing.assert_close(other, value, rtol=0, atol=tolerance, msg=name)
     assert (one.temperature - lit(folder).temperature).abs() > 1e-3
 
 

@@ -1,4 +1,4 @@
-# Shared by dist_train.sh and dist_test.sh: run a tool in several processes, one a GPU, or over gloo without GPUs.
+# Shared by dist_train.sh and dist_test.sh: run a tool by torchrun, one process a GPU, or over gloo without GPUs.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$tools/python.sh"
@@ -29,17 +29,16 @@ launch() {
         cores=$(nproc)
         export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > processes ? cores / processes : 1))}
     fi
-    # without PORT torchrun chooses a free one
+    # on one machine torchrun chooses a free port, so that several runs do not meet
     local meeting=(--standalone)
-    if ((${NNODES:-1} > 1)) || [[ -n ${PORT:-} ]]; then
-        export NNODES=${NNODES:-1} MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} PORT=${PORT:-29500}
-        local wait=${RDZV_TIMEOUT:-900}
-        meeting=(--nnodes "$NNODES" --rdzv_backend c10d --rdzv_endpoint "$MASTER_ADDR:$PORT"
-            --rdzv_id "${RDZV_ID:-mmlape}"
-            --rdzv_conf "is_host=$((${NODE_RANK:-0} == 0)),join_timeout=$wait,read_timeout=$wait")
-        ((NNODES == 1)) || echo "machine ${NODE_RANK:-0} of $NNODES: waiting for the others at" \
-            "$MASTER_ADDR:$PORT, up to $wait s (RDZV_TIMEOUT)"
+    if ((${NNODES:-1} > 1)); then
+        local place="${MASTER_ADDR:-127.0.0.1}:${PORT:-29500}" wait=${RDZV_TIMEOUT:-900}
+        meeting=(--nnodes "$NNODES" --rdzv-backend c10d --rdzv-endpoint "$place" --rdzv-id "${RDZV_ID:-mmlape}"
+            --rdzv-conf "is_host=$((${NODE_RANK:-0} == 0)),join_timeout=$wait,read_timeout=$wait")
+        echo "machine ${NODE_RANK:-0} of $NNODES: waiting for the others at $place, up to $wait s (RDZV_TIMEOUT)"
     fi
-    PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m mmlape.lab.engine.distributed.launch \
-        "${meeting[@]}" --nproc_per_node "$processes" "$tools/$tool" "$@" --launcher pytorch
+    # signals that torchrun passes on, for a run to save: its own, and Slurm's --signal=USR1
+    export TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+    PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m torch.distributed.run \
+        "${meeting[@]}" --nproc-per-node "$processes" "$tools/$tool" "$@" --launcher pytorch
 }

@@ -36,12 +36,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _train(args: argparse.Namespace) -> int:
     from mmlape.lab.engine.config import load_config
-    from mmlape.lab.engine.trackers import add_trackers
     from mmlape.lab.engine.trainer import train
     from mmlape.lab.studies.study_file import is_study
 
     cfg = load_config(args.config, [*args.cfg_options, *changes(args)])
-    add_trackers(cfg, args)
     if hooks := logging_hooks(args):
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), *hooks]
     options: dict = dict(

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from mmlape.errors import DataError, similar_to
+from mmlape.files import FIX
 
 LARGEST = 1e18
 """Below it, sums and times in any unit stay finite."""
@@ -141,9 +142,6 @@ def encode(value: Any) -> Any:
         if inner or inner == 0 or not one.metadata.get('later'):
             content[name] = encode(inner)
     return content
-
-
-FIX = 'restore the file, or move its folder away'
 
 
 def _unfit(place: str, value: Any, expected: str) -> UnfitError:

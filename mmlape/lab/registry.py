@@ -89,9 +89,7 @@ def child(name: str, *locations: str, shared: Any = None) -> root.Registry:
     return LazyRegistry(parent.name, parent=parent, scope=SCOPE, locations=[*locations, *offered], shared=shared)
 
 
-MODEL_WRAPPERS = child(
-    'MODEL_WRAPPERS', 'mmlape.lab.engine.distributed.processes', 'mmlape.lab.engine.distributed.sharding'
-)
+MODEL_WRAPPERS = child('MODEL_WRAPPERS', 'mmlape.lab.engine.distributed.processes')
 DATASETS = child('DATASETS', 'mmlape.lab.datasets')
 TRANSFORMS = child('TRANSFORMS', 'mmlape.lab.datasets.transforms', 'mmlape.lab.datasets')
 DATA_SAMPLERS = child('DATA_SAMPLERS', 'mmlape.lab.datasets')

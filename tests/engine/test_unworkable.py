@@ -36,6 +36,7 @@ SMOKE = ('a scheduler in epochs', 'no model')
 
 # what is added to a valid configuration, and what the error says: of training, its trial, and a study
 TRAINING = {
+    'shards': ("distributed = 'fsdp'", "distributed='fsdp': several processes train by DDP alone"),
     'a scheduler in epochs': (
         f'param_scheduler = [{STEPS.format("")}]',
         r'param_scheduler\.0 \(MultiStepLR\) counts epochs \(by_epoch=True, the default\).*set param_sch',

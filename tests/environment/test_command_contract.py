@@ -13,9 +13,8 @@ import gc
 import importlib.machinery
 import inspect
 import logging
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ from told import assert_told
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.lab.datasets.formats.base import IssueLog
-from mmlape.lab.engine.options import TRACKERS
 from mmlape.lab.experiments import averages  # noqa: F401  (whose imports match names, as `list-studies` does)
 from mmlape.lab.runs.schema import RunRecord
 from mmlape.tables import text_table
@@ -93,7 +91,6 @@ COMMANDS_CALLED = {
         LOAD
         | {
             'mmlape.lab.engine.trainer.train': RunRecord(state='finished'),
-            'mmlape.lab.engine.trackers._backend': lambda name, work_dir: dict(type=name),
             'mmlape.lab.engine.smoke.smoke': None,
             'mmlape.lab.engine.smoke.summary': [],
         },
@@ -497,10 +494,6 @@ def calls_of(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv('COLUMNS', '200')
     for name in ('a.py', 'b.py', 'm.pth', 'n.pth'):
         (tmp_path / name).touch()
-    for name in TRACKERS:
-        module = ModuleType(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr('signal.signal', lambda *_: None)
 
     def call(functions, *words):

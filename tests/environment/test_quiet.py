@@ -1,11 +1,7 @@
 """Commands leave out what the stack prints and nobody can act on; imports and `MMLAPE_DEBUG=1` leave out nothing."""
 
-import subprocess
-import sys
 import warnings
 
-import pytest
-import tiny
 from mmengine.logging import MMLogger, print_log
 
 from mmlape.quiet import MESSAGES, quiet_stack
@@ -47,24 +43,3 @@ def test_only_what_nobody_can_act_on_is_left_out_and_only_inside_a_command(capsy
     monkeypatch.setenv('MMLAPE_DEBUG', '1')
     debug = _shown(capsys)
     assert not [text for text in known if text not in debug]
-
-
-@pytest.mark.parametrize('debug', ['0', pytest.param('1', marks=pytest.mark.release)])
-def test_the_launcher_adds_one_line_to_a_workers_error(tmp_path, debug):
-    script = tmp_path / 'fails.py'
-    script.write_text('import sys\nprint("mmlape: error: no such key", file=sys.stderr)\nsys.exit(3)\n')
-    command = [
-        sys.executable,
-        '-m',
-        'mmlape.lab.engine.distributed.launch',
-        '--standalone',
-        '--nproc_per_node',
-        '1',
-        script,
-    ]
-    environment = tiny.environment(MMLAPE_DEBUG=debug, OMP_NUM_THREADS='1')
-    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=tiny.GUARD)
-    assert done.returncode == 3
-    lines = ['mmlape: error: no such key', 'mmlape: process 0 failed first, with exit status 3']
-    found = done.stderr.strip().splitlines()
-    assert found == lines if debug == '0' else set(lines) < set(found)

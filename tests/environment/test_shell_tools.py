@@ -43,7 +43,7 @@ def call(checkout, *words, **env):
 def test_the_checkouts_environment_is_taken_where_none_is_active(checkout):
     python(checkout / '.venv' / 'bin' / 'python')
     shown = call(checkout, 'dist_train.sh', 'a.py', '2').stdout
-    assert 'own -m mmlape.lab.engine.distributed.launch' in shown and 'train.py a.py' in shown
+    assert 'own -m torch.distributed.run' in shown and 'train.py a.py' in shown
     own = os.path.join(checkout, '.venv/bin/python')
     assert own in call(checkout, 'slurm_train.sh', 'partition', 'job', 'a.py').stdout
 

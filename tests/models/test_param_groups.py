@@ -187,7 +187,7 @@ def test_timms_vits_have_the_rates_of_ours_over_them_and_tables_do_not_decay():
 
 def test_a_model_whose_embeddings_are_not_found_is_refused():
     class Flattened(nn.Module):
-        """As sharding leaves a model: one parameter of everything."""
+        """As flattening leaves a model: one parameter of everything."""
 
         get_layer_depth = ViTAdapter.get_layer_depth
         num_layers, layer_names, embedding_names, table_name, prefix_tokens = (

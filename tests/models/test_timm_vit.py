@@ -176,7 +176,7 @@ def test_parts_and_depths():
     assert parts['vit.patch_embed.proj.weight'] == 'patch_embed'
     assert parts['vit.blocks.2.ls1.gamma'] == 'blocks.2' and parts['vit.norm.weight'] == 'blocks.2'
     assert model.get_layer_depth('backbone.vit.blocks.2.ls1.gamma', 'backbone.') == (3, 5)
-    assert list(model.shard_units()) == list(model.vit.blocks)
+    assert list(model.compile_units()) == list(model.vit.blocks)
 
 
 def test_no_position_encoding_to_look_at():

@@ -19,8 +19,12 @@ from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.retarget import reads_head
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
-from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
-from mmlape.lab.engine.distributed.sharding import distribution, set_model_wrapper
+from mmlape.lab.engine.distributed.processes import (
+    init_processes,
+    on_every_process,
+    on_main_process,
+    set_model_wrapper,
+)
 from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.lab.engine.hooks.run import finite
 from mmlape.lab.engine.loading import classes_of_data, load_model
@@ -118,7 +122,7 @@ def test(
         cfg.custom_hooks.append(dict(type='mmlape.EvaluationPageHook', out=str(sheet), title=f'Test: {about}'))
     if show_dir:
         _draw(cfg, Path(show_dir).absolute())
-    set_model_wrapper(cfg, distribution(cfg))
+    set_model_wrapper(cfg)
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
         parts[key] = None

@@ -9,12 +9,6 @@ from mmlape.errors import ConfigError
 from mmlape.lab.extension import extensions
 from mmlape.lab.studies.study_file import check_arm_name
 
-TRACKERS = {
-    'tensorboard': 'also log for TensorBoard, to vis_data in the work dir',
-    'wandb': 'also log to Weights & Biases; WANDB_MODE=offline logs to the work dir alone',
-    'mlflow': 'also log to MLflow: to MLFLOW_TRACKING_URI, or without it to ./mlflow.db',
-}
-"""Packages with the help of their options."""
 CONFIG_HELP = 'a config file, mmlape::folder/name, or an arm of a study: studies/FILE.yml:ARM'
 OR_RUN = '; or the folder of a run, for its config'
 
@@ -189,8 +183,6 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         ('allow-batch-mismatch', "train with another total batch than the recipe's"),
     ):
         policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
-    for name, help in TRACKERS.items():
-        add(f'--{name}', action='store_true', help=help)
     more = add_more(parser)
     add_shorten(more)
     more.add_argument(

@@ -13,7 +13,6 @@ from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.engine.building import building, positive_number
 from mmlape.lab.engine.compiling import KEY, compile_mode
 from mmlape.lab.engine.config import config_name
-from mmlape.lab.engine.distributed.sharding import distribution
 from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.optim import set_amp
 from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
@@ -119,7 +118,6 @@ class RunPlan:
     work_dir: Path  # an absolute path
     batch: Batch  # the images of one optimiser step
     batch_policy: str  # see `apply_batch_policy`
-    distributed: str  # 'ddp' or 'fsdp'
     seed: int | None  # None for that of the resumed run, or a random one
     sources: list[DataSource]  # the datasets of known format; they read and change parts of ``cfg``
 
@@ -178,16 +176,20 @@ def plan_run(
             'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where '
             '--resume looks for them; remove it, and give --work-dir'
         )
+    if cfg.get('distributed', 'ddp') != 'ddp':
+        raise ConfigError(
+            f'distributed={cfg.distributed!r}: several processes train by DDP alone, so remove it; to save memory '
+            'freeze the backbone, or set model.backbone.with_cp=True'
+        )
     if amp:
         set_amp(cfg, amp)
     if compile:
         cfg[KEY] = compile
-    distributed = distribution(cfg)
     images, policy = apply_batch_policy(cfg, world_size, batch)
     compile_mode(cfg)
     randomness = cfg.get('randomness') or {}
     seed = randomness.get('seed') if seed is None else seed
-    return RunPlan(cfg, work_dir, images, policy, distributed, seed, list(iter_sources(cfg)))
+    return RunPlan(cfg, work_dir, images, policy, seed, list(iter_sources(cfg)))
 
 
 def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:

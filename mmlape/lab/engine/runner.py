@@ -38,7 +38,6 @@ from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.building import building
-from mmlape.lab.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.keys import runner_arguments
 from mmlape.lab.engine.loading import check_initialised, classes_of_data, load_model, recorded_of
@@ -344,8 +343,7 @@ class Runner(_Runner):
         """Resume from ``load_from``, or load its weights.
 
         All of them, unless ``load_strict=False``; a PE is resized. Tensors whose names begin as
-        ``load_fresh`` says keep their initial values. A model that is trained in shards is sharded
-        then.
+        ``load_fresh`` says keep their initial values.
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
@@ -363,8 +361,6 @@ class Runner(_Runner):
                 options['classes'] = classes_of_data(self.train_dataloader.dataset)
                 load_model(self.bare_model, self._load_from, resize=True, **options)
             self._has_loaded = True
-        if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
-            self.model.shard(self.optim_wrapper)
 
     def train(self) -> nn.Module:
         """Train; see :meth:`_with_workers`."""
@@ -395,13 +391,9 @@ class Runner(_Runner):
         if self._train_dataloader is not None:
             super().dump_config()
 
-    def save_checkpoint(self, *args, save_optimizer: bool = True, **kwargs) -> None:
-        """Write a checkpoint atomically on rank 0; a collective call if the model is sharded."""
-        with full_states(self.model, self.optim_wrapper if save_optimizer else None):
-            self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
-
     @master_only
-    def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
+    def save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
+        """Write a checkpoint atomically on rank 0."""
         kwargs['meta'] = {**(meta or {}), **recorded_of(self.bare_model)}
         with atomic_path(Path(out_dir) / filename) as partial:
             super().save_checkpoint(out_dir, partial.name, *args, **kwargs)
@@ -411,7 +403,7 @@ class Runner(_Runner):
     def check_finite(self) -> None:
         """Raise NotFiniteError if a weight is NaN or infinite, naming the first one."""
         for name, parameter in self.bare_model.named_parameters():
-            if not torch.isfinite(full_tensor(parameter)).all():
+            if not torch.isfinite(parameter).all():
                 raise NotFiniteError(
                     f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint is written from it'
                 )

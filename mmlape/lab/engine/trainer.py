@@ -30,8 +30,12 @@ from mmlape.files import write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import check_compile
-from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
-from mmlape.lab.engine.distributed.sharding import set_model_wrapper
+from mmlape.lab.engine.distributed.processes import (
+    init_processes,
+    on_every_process,
+    on_main_process,
+    set_model_wrapper,
+)
 from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.optim import InitialModel, check_precision
 from mmlape.lab.engine.plan import RunPlan, plan_run
@@ -157,7 +161,7 @@ def _run(
     if deterministic is not None:
         cfg.randomness.deterministic = deterministic
     hooks.install(cfg, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
-    set_model_wrapper(cfg, plan.distributed)
+    set_model_wrapper(cfg)
     runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
     recorder.record.parts.append(runner.timestamp)
     level = logging.WARNING if plan.batch_policy == 'allow-batch-mismatch' else logging.INFO
@@ -180,7 +184,7 @@ def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) 
         images_per_process=plan.batch.images_per_process,
         accumulation=plan.batch.accumulation,
         total_batch=plan.batch.total,
-        distributed=plan.distributed if is_distributed() else None,
+        distributed='ddp' if is_distributed() else None,
         identity=start.identity,
         software_changes=[*previous.software_changes, *start.software_changes],
         host=host,

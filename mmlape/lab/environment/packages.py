@@ -30,7 +30,7 @@ class Package:
         return [name for name in self.distributions if _version(name)]
 
 
-# torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up
+# torch: weights_only=True that runs no code, which CVE-2025-32434 made it do up
 # to 2.5.1; others: the oldest that were run with it (the wheel of mmseg 1.2.0 lacks a file;
 # mmengine 0.10.0 resumes EMA weights wrongly)
 PACKAGES = {

@@ -21,7 +21,6 @@ from mmlape.lab.datasets.fraction import label, parse_fraction
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.options import add_train_options, changes
 from mmlape.lab.engine.plan import plan_run
-from mmlape.lab.engine.trackers import require_trackers
 from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import (
     NO_WEIGHTS,
@@ -183,8 +182,7 @@ class Study:
 
     Raises:
         ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has
-            options that ``mmlape train`` does not take or that the study sets itself, or whose
-            package is not installed.
+            options that ``mmlape train`` does not take or that the study sets itself.
     """
 
     arms: Sequence[Arm]  # with different names
@@ -204,7 +202,6 @@ class Study:
             raise ConfigError(f'--processes {self.processes}: at least one')
         self.options = train_options(self.extra)
         _require_own(self.options)
-        require_trackers(self.options)
         for arm in self.arms:
             try:
                 self._load(arm)

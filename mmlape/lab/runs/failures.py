@@ -60,7 +60,7 @@ SLURM_STATES = {
     'NODE_FAIL': ('lost-worker', 'a node failed'),
 }
 """Final states of a Slurm job that explain a failure: its kind, and the reason."""
-_FIRST_FAILURE = re.compile(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE)
+_FIRST_FAILURE = re.compile(r'failed \(exitcode: (-\d+)\) local_rank: (\d+)')  # as torchrun logs it
 _ERROR_LINE = re.compile(r'\S*(Error|Exception|Killed|error):?\b')
 _STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP')
 
@@ -182,11 +182,11 @@ def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) 
     text = '\n'.join(lines[-SCANNED_LINES:])
     errors = [line.split('mmlape: error:')[1].strip() for line in lines if 'mmlape: error:' in line]
     first = _FIRST_FAILURE.findall(text)
-    name = _signal_name(int(first[-1][1]) if first else status)
+    name = _signal_name(int(first[-1][0]) if first else status)
     if not name:
         kind, reason = kind_in(errors[-1] if errors else text), errors[-1] if errors else _ending(status, lines)
     elif first:
-        kind, reason = 'lost-worker', f'process {first[-1][0]} was killed by {name}'
+        kind, reason = 'lost-worker', f'process {first[-1][1]} was killed by {name}'
     else:
         kind, reason = 'interrupted' if name in _STOPS else 'error', f'killed by {name}'
     if out_of_memory and (kind == 'lost-worker' or name == 'SIGKILL'):

@@ -14,6 +14,7 @@ from pathlib import Path
 import portalocker
 from portalocker import LockFlags
 
+from mmlape.errors import DataError
 from mmlape.files import read_json
 
 ATTEMPTS = 4  # lock_holder takes the lock for an instant
@@ -85,7 +86,10 @@ def lock_holder(path: str | Path) -> dict | None:
     try:
         portalocker.lock(descriptor, LockFlags.SHARED | LockFlags.NON_BLOCKING)
     except portalocker.AlreadyLocked:
-        return read_json(path) or dict(host='unknown', pid=None, slurm_job=None, since=None)
+        unknown = dict(host='unknown', pid=None, slurm_job=None, since=None)
+        with contextlib.suppress(DataError):  # it is about to be written
+            return read_json(path) or unknown
+        return unknown
     except portalocker.LockException:  # a file system without locks: nobody could take it
         return None
     finally:

@@ -7,8 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from mmlape.errors import TrainingError
-from mmlape.files import read_json
+from mmlape.errors import DataError, TrainingError
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.runs.schema import (
     ENDED,
@@ -46,7 +45,7 @@ def lock_run(work_dir: str | Path) -> int:
             f'cannot lock {path} ({error.strerror}): give another --work-dir, on a file system with flock'
         ) from error
     if descriptor is None:
-        other = read_json(path)
+        other = lock_holder(path)
         where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other else ''
         raise TrainingError(f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir')
     return descriptor
@@ -120,7 +119,10 @@ class Recorder:
 
     def failure_of_another(self) -> Failure | None:
         """Return the failure that another process of this run has recorded; None if there is none."""
-        now = read_record(self.folder)
+        try:
+            now = read_record(self.folder)
+        except DataError:  # what is damaged while a run lasts is written anew
+            return None
         return now.failure if now and now.state in ENDED else None
 
     def begin(self) -> None:

@@ -149,7 +149,7 @@ class RunRecord:
     images_per_process: int | None = None
     accumulation: int | None = None
     total_batch: int | None = None
-    distributed: str | None = None  # 'ddp' or 'fsdp'; None for one process
+    distributed: str | None = None  # 'ddp', or 'fsdp' of an older version; None for one process
     identity: Identity | None = None
     software_changes: list[str] = field(default_factory=list)
     host: str | None = None

@@ -1,7 +1,7 @@
 """What every backbone of this package offers to what surrounds it, so that a new one is one file.
 
 building    arguments, initial values, outputs
-layers      which there are, and how deep a parameter is: optimiser, gradient norms, sharding
+layers      which there are, and how deep a parameter is: optimiser, gradient norms
 freezing    ``frozen_stages``
 position    tables, norms and encodings of the PE: layers and files
 figures     the PE as the layers see it
@@ -261,10 +261,6 @@ class BaseBackbone(nn.Module, ABC):
     def num_layers(self) -> int:
         """How many layers there are."""
         return len(self.all_layers)
-
-    def shard_units(self) -> Sequence[nn.Module]:
-        """Return the parts that sharded training (FSDP) gathers one at a time."""
-        return self.all_layers
 
     def compile_units(self) -> Sequence[nn.Module]:
         """Return the parts that are compiled one at a time, each without a graph break."""

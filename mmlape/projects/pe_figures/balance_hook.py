@@ -6,7 +6,6 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.distributed.sharding import ShardedModel
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.balance import measure_balance
 from mmlape.registry import HOOKS
@@ -27,8 +26,7 @@ class PEBalanceHook(Hook):
         images: How many images of the batch.
 
     Raises:
-        ConfigError: If a number is not positive, the backbone is not of mmlape, or the model is
-            sharded.
+        ConfigError: If a number is not positive, or the backbone is not of mmlape.
     """
 
     changes_results = False
@@ -41,8 +39,6 @@ class PEBalanceHook(Hook):
 
     def before_train(self, runner) -> None:
         """Check that there is something to measure."""
-        if isinstance(runner.model, ShardedModel):
-            raise ConfigError('PEBalanceHook runs the backbone in one process, which sharded weights do not allow')
         self.model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         self.backbone = getattr(self.model, 'backbone', None)
         if not isinstance(self.backbone, BaseBackbone):

@@ -74,8 +74,8 @@ def read_probes(path: Path) -> list[Probe]:
     Raises:
         DataError: If it is none.
     """
-    content = read_json(path)
-    if content is None or content.get('format') != FORMAT:
+    content = read_json(path) or {}
+    if content.get('format') != FORMAT:
         raise DataError(f'{path} is no probe.json of this version: probe its models again')
     return decode(list[Probe], content.get('models', {}), path, 'models')
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from mmengine.config import Config
 from mmengine.dist import all_gather_object, all_reduce_params, get_rank, get_world_size, init_dist, is_distributed
 from mmengine.logging import print_log
 from mmengine.model import MMDistributedDataParallel as _MMDistributedDataParallel
@@ -25,7 +26,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.lab.registry import MODEL_WRAPPERS
-from mmlape.quiet import LAUNCHER
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
@@ -84,9 +84,6 @@ def end_with_parent() -> None:
     """
     if sys.platform == 'linux':
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    launcher = os.environ.get(LAUNCHER)
-    if launcher and os.getppid() != int(launcher):  # it was killed before that
-        os._exit(128 + signal.SIGKILL)
 
 
 def _adopt_slurm_variables() -> None:
@@ -193,6 +190,15 @@ def any_process(flag: bool, device: torch.device | str = 'cpu') -> bool:
     total = torch.tensor([float(flag)], device=device)
     dist.all_reduce(total)
     return bool(total.item() > 0)
+
+
+def set_model_wrapper(cfg: Config) -> None:
+    """Have a distributed run wrap its model in a wrapper that also runs on the CPU."""
+    if cfg.launcher != 'none' and not cfg.get('model_wrapper_cfg'):
+        unused = bool(cfg.get('find_unused_parameters', False))
+        cfg.model_wrapper_cfg = dict(
+            type='mmlape.MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused
+        )
 
 
 @MODEL_WRAPPERS.register_module()

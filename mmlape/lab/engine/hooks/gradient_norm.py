@@ -9,7 +9,6 @@ from mmengine.optim import OptimWrapper
 from torch import nn
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.distributed.sharding import ShardedModel, local, summed
 from mmlape.lab.registry import HOOKS
 
 TAG = 'grad_norm/'
@@ -37,7 +36,7 @@ def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
 def gradient_norms(parts: Mapping[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:
     """Return the L2 norm of each part's gradients, and of all as 'all'.
 
-    Synchronises with the device once. A collective call if the parameters are sharded.
+    Synchronises with the device once.
 
     Args:
         parts: As :func:`parameter_parts` returns them; parameters without a gradient count as zero.
@@ -50,10 +49,10 @@ def gradient_norms(parts: Mapping[str, Sequence[nn.Parameter]], scale: float = 1
         return {}
     names = list(parts)
     index = torch.tensor([names.index(owner) for owner in owners], device=gradients[0].device)
-    norms = torch._foreach_norm([local(gradient) for gradient in gradients], 2)
+    norms = torch._foreach_norm(gradients, 2)
     # in float64, where no square overflows
     squares = torch.stack([norm.double() for norm in norms]).square()
-    sums = summed(squares.new_zeros(len(names)).index_add_(0, index, squares), gradients[0])
+    sums = squares.new_zeros(len(names)).index_add_(0, index, squares)
     totals = (torch.cat((sums, sums.sum()[None])).sqrt() / scale).tolist()
     return dict(zip([*names, 'all'], totals, strict=True))
 
@@ -103,13 +102,11 @@ class GradientNormHook(Hook):
 
     def _measure(self, runner, wrapper: OptimWrapper) -> None:
         now = runner.iter + 1
-        if now < self.due or (runner.rank and not isinstance(runner.model, ShardedModel)):
+        if runner.rank or now < self.due:
             return
         self.due = self._next(now)
         scaler = getattr(wrapper, 'loss_scaler', None)
         norms = gradient_norms(self.parts, scaler.get_scale() if scaler is not None else 1.0)
-        if runner.rank:
-            return
         # a loss scaler skips the other steps
         if norms and all(norm < float('inf') for norm in norms.values()):
             runner.visualizer.add_scalars({f'{TAG}{part}': norm for part, norm in norms.items()}, step=now)
