@@ -23,8 +23,9 @@ from torch.utils.data import DataLoader
 
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.distributed.processes import on_main_process
+from mmlape.lab.engine.frozen import default_folder
 from mmlape.lab.engine.frozen.part import FrozenPart, View
-from mmlape.lab.engine.frozen.store import FeatureStore, default_folder, image_names, part_key
+from mmlape.lab.engine.frozen.store import FeatureStore, image_names, part_key
 from mmlape.lab.engine.seeding import SeededDataset, SeededIndex, isolated
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.identity import settings

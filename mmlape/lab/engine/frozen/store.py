@@ -32,11 +32,6 @@ from mmlape.lab.engine.frozen.part import View
 SUFFIX = '.safetensors'
 
 
-def default_folder() -> Path:
-    """Return where features are stored: below ``XDG_CACHE_HOME``, by default ``~/.cache``."""
-    return Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'mmlape' / 'features'
-
-
 class FeatureStore:
     """The stored features of one dataset.
 
