@@ -143,13 +143,13 @@ lint: $(STAMP)
 check: lint
 	@WORKERS=$(WORKERS) $(VENV)/bin/python tests/check.py $(ARGS)
 
-# The documentation site, into build/docs; a warning, such as a broken link, is an error. It runs the blocks of the tutorials;
-# docs-quick shows what they printed in an earlier build, and runs nothing.
+# The documentation site, into build/docs; a warning, such as a broken link, is an error. It runs the blocks of the tutorials, and
+# stops where a page shows what they no longer print; docs-quick runs nothing.
 docs docs-quick: $(STAMP)
 	@rm -rf build/docs
 	@started=$$(date +%s); $(VENV)/bin/python -m sphinx -c docs -W --keep-going -q -j 2 $(and $(filter %-quick,$@),$(RUN_NOTHING)) \
 		. build/docs $(ARGS) && echo "wrote build/docs/index.html in $$(( $$(date +%s) - started )) s"
-RUN_NOTHING = -D outputs_recorded=1 -D nb_execution_mode=off -D suppress_warnings=myst-nb.lexer
+RUN_NOTHING = -D run_outputs=0 -D nb_execution_mode=off -D suppress_warnings=myst-nb.lexer
 
 # What `make docs` draws the images of docs/how-to/objects.md from; on Debian and Ubuntu, as root by sudo.
 stamps:

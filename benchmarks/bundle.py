@@ -20,7 +20,7 @@ from mmlape.lab.environment.packages import locked
 
 ROOTS = (
     'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'onedl-mmsegmentation', 'onedl-mmpretrain', 'deformops',
-    'einops', 'ftfy', 'pycocotools', 'rich', 'portalocker', 'shtab',
+    'einops', 'ftfy', 'pycocotools', 'rich', 'portalocker',
 )  # fmt: skip
 THERE = ('torch', 'torchvision', 'timm', 'numpy', 'pillow')
 """What the machine has, with all that they require."""

@@ -5,7 +5,6 @@ use, and OpenMMLab's registries import models, datasets and hooks when a config 
 """
 
 from mmlape.lazy import attributes
-from mmlape.mim import config_path
 
 __version__ = '0.1.0'
 _LAZY = {
@@ -16,6 +15,7 @@ _LAZY = {
     'ViTAdapter': 'models',
     'add_dual_patchnorm': 'models.timm.dual_patchnorm',
     'add_lape': 'models.timm.lape',
+    'config_path': 'mim',
     'get_model': 'models.names',
     'list_models': 'models.names',
     'load': 'lab.analysis.prediction',
@@ -23,5 +23,5 @@ _LAZY = {
     'param_groups': 'models.param_groups',
     'resize_pos_embed': 'models.pos_embed',
 }
-__all__ = ['__version__', 'config_path', *_LAZY]
+__all__ = ['__version__', *_LAZY]
 __getattr__, __dir__ = attributes(__name__, _LAZY)

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
-from mmlape.weights import gate
-
 
 class Registry:
     """Classes by name, with the methods of MMEngine's registries that users' files call.
@@ -86,11 +84,3 @@ POSITION_ENCODINGS = Registry('position encoding', 'mmlape.models.position')
 JOININGS = Registry('joining', 'mmlape.models.position')
 BACKBONES = Registry('model', 'mmlape.models', 'mmlape.projects')
 """Backbones, and what needs OpenMMLab beside them."""
-
-# what a foreign config may name of them
-gate.MODELS['mmlape'] = BACKBONES.get
-gate.KINDS.update(pe_type=POSITION_ENCODINGS.get, pe_joining=JOININGS.get)
-gate.WORDS.update(
-    norm_placement=('both', 'normformer', 'post', 'pre', 'sub-ln'), pe_type=('none',), tokenizer=('conv', 'patch')
-)
-gate.NAMED += ('attn', 'ffn', 'pe_joining', 'pe_type', 'pooling', 'timm_model', 'vit_feature_source')

@@ -1,9 +1,24 @@
-"""Packages whose names are imported on first use."""
+"""Names that are imported on first use."""
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+
+class Lazy:
+    """An attribute of a class that another module has, imported on first use.
+
+    Args:
+        module: The other module.
+        name: What it has.
+    """
+
+    def __init__(self, module: str, name: str):
+        self.module, self.name = module, name
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        return getattr(import_module(self.module), self.name)
 
 
 def attributes(

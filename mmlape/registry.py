@@ -6,6 +6,7 @@ it; models are those of `mmlape.kinds`, which need no OpenMMLab.
 
 from mmengine import registry as root
 
+import mmlape.admitted  # noqa: F401  (what a config of others may name)
 from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS  # noqa: F401  (users' files take them from here)
 from mmlape.lab.registry import (  # noqa: F401  (and these)
     DATA_SAMPLERS,

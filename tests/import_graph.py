@@ -16,13 +16,13 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ('errors',),
     ('files', 'lazy', 'log'),
-    ('bf16', 'common_random', 'console', 'figures', 'quiet', 'tables'),
+    ('bf16', 'console', 'figures', 'quiet', 'tables'),
     ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
     ('param_rules', 'weights'),
     ('lab',),  # the laboratory, which knows no paper
-    ('kinds', 'registry'),  # and the papers
+    ('admitted', 'kinds', 'registry'),  # and the papers
     ('checkpoint',),
     ('models',),
     ('backbones',),
@@ -47,7 +47,7 @@ INSIDE = {
         ('__init__',),
     ),
     'models': (
-        ('grid', 'named_layers', 'names', 'weight_init'),
+        ('arguments', 'grid', 'named_layers', 'names', 'weight_init'),
         ('position',),
         ('layers', 'param_groups'),
         ('base',),
@@ -74,12 +74,11 @@ class Packages(NamedTuple):
 
 # the core works without OpenMMLab; folders and modules, of which the longest name counts, None for what is above it
 CORE: dict[str, Packages | None] = {
-    **dict.fromkeys(('__init__', 'errors', 'kinds', 'lazy', 'log', 'mmcv_ops'), Packages()),
+    **dict.fromkeys(('__init__', 'admitted', 'errors', 'kinds', 'lazy', 'log', 'mmcv_ops'), Packages()),
     'files': Packages((), ('yaml',)),
     'mim': Packages((), ('yaml', 'mmengine')),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
     'bf16': Packages(('torch',)),
-    'common_random': Packages(('torch',)),
     'integrations': Packages(),
     'integrations.smp': Packages(('torch', 'segmentation_models_pytorch')),
     'integrations.torchvision': Packages(('torch', 'torchvision')),

@@ -13,8 +13,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
+
+from mmlape.lab.evaluation.names import TASK_METRICS, label, show
+from mmlape.lab.experiments.averages import interval, mean_std_n, summarise
+from mmlape.lab.experiments.statistics import INTERVAL
+from mmlape.lab.runs.run import read_arms
 
 ROOT = Path(__file__).resolve().parents[1]
 PROCESSES = 4
@@ -26,6 +32,7 @@ DATA = {MASK_RCNN: 'coco', SEGMENTER: 'ade', UPERNET: 'ade'}
 BATCH = {PRETRAINING: 8, MASK_RCNN: 1, SEGMENTER: 4, UPERNET: 2}
 """Images of each process. UperNet's batch norms need two on the CPU, which is twice the recipe's total batch."""
 KILLED = UPERNET
+METRICS = [name for names in TASK_METRICS.values() for name in names]
 
 
 class Rehearsal:
@@ -36,12 +43,18 @@ class Rehearsal:
         self.started = time.time()
         self.log = folder / 'rehearsal.log'
 
+    def print(self, text: str) -> None:
+        """Print a text behind the seconds that have passed, in lines that fit."""
+        begin = f'{time.time() - self.started:4.0f} s  '
+        options = dict(break_long_words=False, break_on_hyphens=False, subsequent_indent=' ' * 8)
+        print(textwrap.fill(text, 119, initial_indent=begin, **options), flush=True)
+
     def start(self, *command) -> subprocess.Popen:
         """Start a command in a process group of its own."""
         words = [str(word) for word in command]
-        print(f'{time.time() - self.started:4.0f} s  {" ".join(words)}', flush=True)
+        self.print(' '.join(words).replace(f'{sys.executable} -m mmlape', 'mmlape'))
         with open(self.log, 'ab') as log:
-            return subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            return subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
     def run(self, *command) -> None:
         """Run a command to its end."""
@@ -49,7 +62,7 @@ class Rehearsal:
             sys.exit(f'exit status {status}; the end of {self.log} says why')
 
     def work_dir(self, config: str) -> Path:
-        return self.folder / Path(config).stem
+        return self.folder / Path(config).parent.name
 
     def options(self, config: str) -> list[str]:
         """Return the changes of a config: data, weights, a short schedule with a warm-up that fits."""
@@ -105,21 +118,28 @@ class Rehearsal:
             sys.exit(f'the run ended before it was killed; the end of {self.log} says why')
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        print('       killed by SIGKILL, and resumed:', flush=True)
+        self.print('killed by SIGKILL, and resumed:')
         self.run(*self.train_command(config, '--resume'))
 
     def test(self, config: str) -> None:
-        """Evaluate the last checkpoint by four processes."""
+        """Evaluate the last checkpoint by four processes, and print its AP or mIoU."""
         checkpoint = self.work_dir(config) / f'iter_{self.iterations}.pth'
         options = ['--cfg-options', f'data_root={self.folder}/data/{DATA[config]}/']
         self.run('tools/dist_test.sh', config, checkpoint, PROCESSES, *options)
+        found = json.loads((self.work_dir(config) / 'metrics.json').read_text())['metrics']
+        self.print(', '.join(f'{label(name)} {show(name, found[name])}' for name in METRICS if name in found))
 
     def average(self, config: str) -> None:
         """Train three seeds of four processes each, and print mean, deviation and interval."""
         mmlape, folder = (sys.executable, '-m', 'mmlape'), self.folder / 'seeds'
         seeds = ['--seeds', 1, 2, 3, '--processes', PROCESSES, '--work-dir', folder]
         self.run(*mmlape, 'multi-seed', config, *seeds, *self.options(config))
-        subprocess.run([*mmlape, 'report', folder], cwd=ROOT, check=True)
+        self.run(*mmlape, 'report', folder)
+        (runs,) = read_arms(folder).values()
+        found = summarise(runs, in_points=True).last.metrics['mIoU']
+        self.print(
+            f'mIoU over the seeds: {mean_std_n(found)}, {INTERVAL} {interval(found)}; {folder}/report/index.html'
+        )
 
 
 def main() -> None:
@@ -128,9 +148,12 @@ def main() -> None:
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/rehearsal'), help='default: %(default)s')
     parser.add_argument('--iterations', type=int, default=12, help='of each run; default: %(default)s')
     args = parser.parse_args()
-    shutil.rmtree(args.work_dir, ignore_errors=True)
-    args.work_dir.mkdir(parents=True)
-    rehearsal = Rehearsal(args.work_dir.resolve(), args.iterations)
+    folder = args.work_dir.resolve()
+    os.chdir(ROOT)
+    folder = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    rehearsal = Rehearsal(folder, args.iterations)
     rehearsal.prepare()
     rehearsal.pretrain()
     for config in DATA:
@@ -140,7 +163,7 @@ def main() -> None:
             rehearsal.run(*rehearsal.train_command(config))
         rehearsal.test(config)
     rehearsal.average(SEGMENTER)
-    print(f'{time.time() - rehearsal.started:4.0f} s  everything ran; the log is {rehearsal.log}')
+    rehearsal.print(f'everything ran; the log is {rehearsal.log}')
 
 
 if __name__ == '__main__':

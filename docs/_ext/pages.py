@@ -1,6 +1,7 @@
 """The generated parts of pages: `<!-- generated: NAME -->` in a page becomes what the function NAME returns.
 
-They are Markdown, made from the live package: parsers, signatures, docstrings; `catalogue.py` reads the metafiles.
+A paragraph in italics behind it is for readers of the checkout: it says where they find the same. The parts are
+Markdown, made from the live package: parsers, signatures, docstrings; `catalogue.py` reads the metafiles.
 """
 
 import argparse
@@ -41,6 +42,8 @@ CONTRACTS = (
     'position.AttentionPosition', 'position.LayerPosition',
 )  # fmt: skip
 
+
+GENERATED_PART = re.compile(r'^<!-- generated: (\w+) -->\n(?:\n\*[^*].*\n)?', re.M)
 
 PAGE = re.compile(r'\bdocs/[\w/-]+\.md\b')
 """A page, as docstrings and help texts name it."""
@@ -351,7 +354,7 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
         return f']({match[1].rstrip("/")}/README.md)' if (path / 'README.md').is_file() else match[0]
 
     words = re.sub(r'\]\(([^):#]+)\)', link, source[0])
-    source[0] = re.sub(r'^<!-- generated: (\w+) -->$', lambda match: GENERATED[match[1]](), words, flags=re.M)
+    source[0] = GENERATED_PART.sub(lambda match: GENERATED[match[1]]() + '\n', words)
 
 
 def copy_configs(app: Sphinx, error: Exception | None) -> None:

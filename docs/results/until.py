@@ -6,6 +6,7 @@ run would have stopped.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,15 @@ N = np.arange(LEAST, 21)
 SHAPES = {'equal (Pocock)': N**0, 'growing with n': N / 20, 'growing with n squared': (N / 20) ** 2}
 EVALUE = 'e-value (2310.03722)'
 """An anytime-valid t-test: a normal prior of deviation 1 for the effect, stopped at 1 / alpha."""
+COARSE = ((50, 0.3), (200, 0.6), (2000, 3))
+"""Images, and the deviation of the number of right ones."""
+
+
+def coarse(images: int, std: float) -> Callable[[np.random.Generator, tuple], np.ndarray]:
+    """Draw accuracies of so many images, whose mean is between two of them."""
+    return lambda random, size: 100 * np.round(0.8 * images + 0.5 + std * random.normal(size=(2, *size))) / images
+
+
 SPREADS = {
     'normal, equal': lambda random, size: random.normal(size=(2, *size)),
     'normal, 8 times': lambda random, size: random.normal(size=(2, *size)) * np.array([1, 8]).reshape(2, 1, 1),
@@ -30,6 +40,7 @@ SPREADS = {
     'skewed, the baseline a tenth': lambda random, size: (
         random.exponential(size=(2, *size)) * np.array([1, 0.1]).reshape(2, 1, 1) - np.array([1, 0.1]).reshape(2, 1, 1)
     ),
+    **{f'{images} images, deviation {std:g}': coarse(images, std) for images, std in COARSE},
 }
 
 

@@ -16,11 +16,10 @@ GROUPS: dict[str, dict[str, str]] = {
     'start': {
         'demo': 'run the full pipeline on the mini data, in five minutes on two cores',
         'new': 'look at a folder of data, and write a config that trains on it',
-        'doctor': 'check the installation, and print the command that fixes each problem',
+        'doctor': 'print why packages cannot be imported, and the command that fixes it',
         'make-mini-data': 'write the mini data: handwritten digits, or photographed objects, as '
         'COCO, ADE20K and ImageNet',
         'install-ops': "let MM's own tools do without a compiled mmcv",
-        'completion': 'print the script with which a shell completes this command',
     },
     'train': {
         'train': 'train a config',

@@ -1,14 +1,18 @@
-"""`mmlape doctor`: what is installed, what runs, and the command that fixes what does not."""
+"""Print the versions of the installed packages, and what keeps them from being imported, with the command that fixes
+it; status 1 if there is something."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the doctor checks everything."""
+    """Add nothing: the doctor imports everything."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table and the fixes; return 1 if something is missing that this installation needs."""
-    from mmlape.lab.environment.doctor import examine, show
+    from mmlape.lab.environment.doctor import stack_problems
+    from mmlape.lab.environment.packages import PACKAGES, installed
 
-    return show(examine())
+    print(*(' '.join(found) for module in PACKAGES if (found := installed(module))), sep='\n')
+    problems = stack_problems()
+    print('\n'.join(problems) or 'the packages of this installation can be imported')
+    return int(bool(problems))

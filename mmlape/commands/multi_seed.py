@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         seeds = tuple(args.seeds or range(FIRST, FIRST + args.max_seeds))[: args.max_seeds]
         software, names = '--allow-different-software' in args.extra, tuple(arm.name for arm in arms)
         until = UntilStudy(Path(work_dir), names, seeds, args.until, args.alpha, software)
-        until.fix(write=not args.dry_run)
+        until.fix(write=False)
     launcher = make_launcher(args)
     if args.dry_run:
         show_arms(arms, work_dir, seeds, args.extra, args.processes)

@@ -12,7 +12,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('work_dir', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or runs of `mmlape train`; or one of them')
     add('--arms', nargs='+', metavar='ARM', help="which, in this order, or patterns such as 'rms*'; default: all")
-    add('--baseline', metavar='ARM', help='the arm to compare with; default: the default PE, model by model')
+    add(
+        '--baseline',
+        metavar='ARM',
+        help='the arm to compare with; default: that of --until, else the default PE, model by model',
+    )
     add('--metric', nargs='+', metavar='KEY', help="such as mIoU coco/bbox_mAP; default: the papers' metrics")
     add('--out', metavar='DIR', help='default: WORK_DIR/report')
     more = add_more(parser)
@@ -27,23 +31,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its table; return 1 if a run does not count."""
     from mmlape.console import console
-    from mmlape.lab.experiments.report import console_table, report_work_dir
+    from mmlape.lab.experiments.report import comparison_lines, console_table, report_work_dir
     from mmlape.lab.experiments.until import parts, read_until
 
     until = read_until(args.work_dir)
+    verdicts = until.verdicts() if until else []
     report, files = report_work_dir(
         args.work_dir,
         args.out,
         args.title,
         args.arms,
-        args.baseline,
+        args.baseline or (until.arms[0] if until else None),
         args.metric,
         args.allow_different_software,
-        first=parts(until.verdicts()) if until else (),
+        first=parts(verdicts) if verdicts else (),
     )
     console().print(console_table(report))
     if report.baseline_line:
         say(report.baseline_line)
+    pairs = [(verdict.arm, verdict.baseline) for verdict in verdicts]
+    for line in (*verdicts, *comparison_lines(report, pairs)):
+        say(str(line))
     for line in report.excluded:
         say(f'not counted: {line}')
     for line in report.warnings:

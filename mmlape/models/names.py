@@ -3,19 +3,17 @@
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from inspect import Parameter, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES
+from mmlape.models.arguments import parameters
 
 VARIANTS = {'lape': dict(pe_joining='lape'), 'dpn': dict(patch_norm='dual')}
 """What the suffixes of a model's name stand for."""
-_VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def resolve_arch(arch: str | dict, archs: Mapping[str, dict]) -> dict:
@@ -98,23 +96,6 @@ def get_model(name: str, pretrained: bool | str | Path | None = None, **override
     if pretrained:
         model.init_weights()
     return model
-
-
-def parameters(model_class: type) -> dict[str, Any]:
-    """Return a class's arguments with their defaults by name; those that it passes on are its base's."""
-    arguments: dict[str, Any] = {}
-    for base in model_class.__mro__:
-        own = own_parameters(base)
-        arguments = own | arguments
-        if len(own) + 1 == len(signature(base.__init__).parameters):  # without self
-            break
-    return arguments
-
-
-def own_parameters(model_class: type) -> dict[str, Any]:
-    """Return the arguments that a class's constructor names, with their defaults."""
-    parameters = list(signature(model_class.__init__).parameters.values())[1:]
-    return {parameter.name: parameter.default for parameter in parameters if parameter.kind not in _VARIABLE}
 
 
 def find_model(name: str) -> tuple[type, dict]:

@@ -6,7 +6,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypedDict
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,8 +16,9 @@ from mmlape.errors import DataError
 from mmlape.files import parse_yaml
 from mmlape.lab.datasets.folders import read_lines, read_text
 from mmlape.lab.datasets.images import shown_size
+from mmlape.lab.decoding import UnfitError, decoded
 from mmlape.new.coco import CocoData, fields_of
-from mmlape.new.listing import NAMES, SPLITS, Listing, folder_and_stem, match_images, names_images
+from mmlape.new.listing import NAMES, SPLITS, Listing, match_images
 from mmlape.new.names import Names
 
 YOLO, VOC, LABELME = "YOLO's form", "Pascal VOC's form", "LabelMe's form"
@@ -29,6 +30,26 @@ CORNERS = 32
 POINTS = {'polygon': 3, 'rectangle': 2, 'circle': 2, 'rotation': 4}
 """How many points the shapes of LabelMe that become objects have at least."""
 Objects = list[tuple[str, dict[str, Any]]]
+
+
+class Shape(TypedDict, total=False):
+    """An outline in a file of LabelMe or X-AnyLabeling."""
+
+    shape_type: str
+    difficult: bool
+    flags: dict[str, Any]
+
+
+class _Shapes(TypedDict):
+    imagePath: str
+    shapes: list[Shape]
+
+
+class LabelMe(_Shapes, total=False):
+    """A file of LabelMe or X-AnyLabeling."""
+
+    imageWidth: int
+    imageHeight: int
 
 
 def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> CocoData:
@@ -45,9 +66,8 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
     if len(descriptions) > 1:
         shown = f'several descriptions ({", ".join(descriptions)}): give one, as in mmlape new'
         raise DataError(f'{listing.root} has {shown} {listing.root / next(iter(descriptions))}')
-    matches = match_images(
-        [file for file in listing.of_suffix('.txt') if not _is_other(file, listing)], listing.images
-    )
+    lists = {*listing.split_lists, *(file for file in listing.files if PurePosixPath(file).name in NAMES)}
+    matches = match_images([file for file in listing.of_suffix('.txt') if file not in lists], listing.images)
     matched = [file for file, images in matches.items() if images]
     rows: dict[str, list[list[float]]] = {}
     errors = []
@@ -119,8 +139,6 @@ def recognise_voc(listing: Listing, names: Names) -> CocoData:
             raise DataError(f'{path}: no XML ({error})') from error
         if root.tag == 'annotation':
             roots[file] = root
-        elif names_images(path.read_text(encoding='utf-8', errors='replace')):
-            raise DataError(f"{path} (<{root.tag}>) names images, and is not in Pascal VOC's form")
 
     def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
         objects = [_voc_object(one, place) for place, one in enumerate(roots[file].findall('object'), 1)]
@@ -147,13 +165,6 @@ def _voc_object(node: ElementTree.Element, place: int) -> tuple[str, dict[str, A
     difficult = int((node.findtext('difficult') or '0').strip() == '1')
     corners = (min(left, right) - 1, min(top, bottom) - 1, max(left, right), max(top, bottom))
     return name, fields_of(corners, outlines, difficult)
-
-
-def _is_other(file: str, listing: Listing) -> bool:
-    """Return whether a text is a list of classes or of images."""
-    path = PurePosixPath(file)
-    is_list = path.stem.lower() in SPLITS and (str(path.parent), path.stem) not in map(folder_and_stem, listing.images)
-    return path.name in NAMES or is_list
 
 
 def _rows(file: Path) -> list[list[float]]:
@@ -228,16 +239,34 @@ def _description(file: Path) -> dict[str, Any] | None:
 
 
 def _numbered(listing: Listing, descriptions: Mapping[str, Any]) -> tuple[dict[int, str], str]:
-    """Return the names of the classes by their numbers, and the description or the list that has them."""
+    """Return the names of the classes by their numbers, and the file that has them.
+
+    Raises:
+        DataError: Two files give them different numbers, or keys that are no numbers.
+    """
+    lists: dict[str, Any] = {file: content['names'] for file, content in descriptions.items()}
     names, source = listing.class_list()
-    if descriptions:
-        source, description = next(iter(descriptions.items()))
-        names = description['names']
-    pairs = names.items() if isinstance(names, dict) else enumerate(names)
-    try:
-        return {int(number): str(name) for number, name in pairs}, source or '--classes'
-    except ValueError as error:
-        raise DataError(f'{listing.root / source}: "names" needs numbers as keys ({error})') from error
+    lists |= {source: names} if names else {}
+    for file, content in listing.documents.items():  # Label Studio's notes.json
+        if isinstance(content, dict) and not {*content} & {'images', 'annotations'}:
+            categories = content.get('categories')
+            if isinstance(categories, list) and all(
+                isinstance(one, dict) and {'id', 'name'} <= {*one} for one in categories
+            ):
+                lists[file] = {one['id']: one['name'] for one in categories}
+    numbered: dict[str, dict[int, str]] = {}
+    for file, listed in lists.items():
+        pairs = listed.items() if isinstance(listed, dict) else enumerate(listed)
+        try:
+            numbered[file] = {int(number): str(name) for number, name in pairs}
+        except (TypeError, ValueError) as error:
+            raise DataError(f'{listing.root / file}: "names" needs numbers as keys ({error})') from error
+    for file, other in numbered.items():
+        if other != (first := next(iter(numbered.values()))):
+            number = min({*first.items()} ^ {*other.items()})[0]
+            shown = ' and '.join(f'{one} ({numbered[one].get(number)!r})' for one in (next(iter(numbered)), file))
+            raise DataError(f'{listing.root}: the class {number} has different names in {shown}: correct one')
+    return next(iter(numbered.values()), {}), next(iter(numbered), '--classes')
 
 
 def _keypoints(description: Mapping[str, Any]) -> int:
@@ -271,9 +300,7 @@ def _described(listing: Listing, file: str, description: Mapping, key: str, valu
         for name in (value, value.lstrip('./')):
             target = os.path.relpath((start / name).resolve(), listing.root.resolve())
             if target in listing.files:
-                lines = {line.removeprefix('./') for line in read_lines(listing.root / target)}
-                endings = tuple(f'/{line.lstrip("/")}' for line in lines)
-                return {image for image in listing.images if f'/{image}'.endswith(endings)}
+                return {*listing.read_list(target)}
             images = {image for image in listing.images if target == '.' or image.startswith(f'{target}/')}
             if images:
                 return images
@@ -296,28 +323,28 @@ def recognise_labelme(listing: Listing, names: Names) -> CocoData:
         for file, content in listing.documents.items()
         if isinstance(content, dict) and {*content} & {'shapes', 'imagePath'}
     }
-    kinds = {one.get('shape_type') for content in files.values() for one in _shapes(content)}
+    for file, content in files.items():
+        try:
+            decoded(LabelMe, content, '')
+        except UnfitError as error:
+            raise DataError(f"{listing.root / file} is not in LabelMe's form: {error}") from error
+    kinds = {one.get('shape_type') for content in files.values() for one in content['shapes']}
     for file, content in files.items():
         try:
             image = _image_of(file, content, known)
             size = content.get('imageWidth'), content.get('imageHeight')
-            objects = _objects(_shapes(content), kinds != {'rectangle'})
-            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file)
+            objects = _objects(content['shapes'], kinds != {'rectangle'})
+            hidden = sum(fields['iscrowd'] for _, fields in objects)
+            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file, hidden)
+            data.annotations_out += Counter({'marked difficult': hidden})
         except (DataError, ValueError) as error:
             raise DataError(f'{listing.root / file} {error}') from error
     data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
     return data
 
 
-def _shapes(content: Mapping[str, Any]) -> list[dict]:
-    shapes = content.get('shapes')
-    return [one for one in shapes if isinstance(one, dict)] if isinstance(shapes, list) else []
-
-
 def _image_of(file: str, content: Mapping[str, Any], known: set[str]) -> str:
     """Return the image that a file names, or one of that name beside it where images have been moved."""
-    if not isinstance(content.get('shapes'), list) or 'imagePath' not in content:
-        raise ValueError('lacks "shapes" or "imagePath", which LabelMe writes')
     folder, name = PurePosixPath(file).parent, str(content['imagePath']).replace('\\', '/')
     for path in (folder / name, folder / PurePosixPath(name).name):
         image = posixpath.normpath(path)
@@ -329,6 +356,7 @@ def _image_of(file: str, content: Mapping[str, Any], known: set[str]) -> str:
 def _objects(shapes: list[dict], outlined: bool) -> list[tuple[str, dict[str, Any]]]:
     """Return the class and the fields of each object."""
     objects: dict[Any, tuple[str, list[np.ndarray]]] = {}
+    difficult = set()
     for place, shape in enumerate(shapes):
         label, kind = str(shape.get('label')), str(shape.get('shape_type') or 'polygon')
         try:
@@ -344,7 +372,9 @@ def _objects(shapes: list[dict], outlined: bool) -> list[tuple[str, dict[str, An
         group = shape.get('group_id')
         key = place if group is None else (label, str(group))
         objects.setdefault(key, (label, []))[1].append(_polygon(kind, points))
-    fields = [(label, fields_of(None, polygons)) for label, polygons in objects.values()]
+        if shape.get('difficult') or (shape.get('flags') or {}).get('difficult'):
+            difficult.add(key)
+    fields = [(label, fields_of(None, polygons, int(key in difficult))) for key, (label, polygons) in objects.items()]
     for _, one in fields if not outlined else ():
         del one['segmentation']
     return fields

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmlape.errors import DataError
-from mmlape.new.found import CLASSES, Found, Sample, divide
+from mmlape.new.found import CLASSES, Found, Sample
 from mmlape.new.listing import PART, Listing, split_named
 
 OF_OTHERS = re.compile(f'{PART}|ground_?truth', re.I)
@@ -29,20 +29,21 @@ class ClassFolders(Found):
         self.counts.update(sample.annotation for sample in self.of_split['train'])
         self.shown_in = self.counts
 
-    def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
-        """Write the lists of the splits; if there is one only, each class is divided, so that both have it."""
-        parts = self.of_split
-        if 'val' not in parts:
-            of_class: dict[str, list[Sample]] = defaultdict(list)
-            for sample in parts['train']:
-                of_class[sample.annotation].append(sample)
-            divided = [divide(of_class[name], seed) for name in self.classes]
-            parts = {
-                split: [sample for part in samples for sample in part]
-                for split, samples in zip(('train', 'val'), zip(*divided))
-            }
+    def labels(self, sample: Sample) -> set[str]:
+        """Return the class of an image."""
+        return {sample.annotation}
+
+    def groups(self) -> list[list[Sample]]:
+        """Return the samples of each class, so that both parts have it."""
+        of_class = defaultdict(list)
+        for sample in self.of_split['train']:
+            of_class[sample.annotation].append(sample)
+        return list(of_class.values())
+
+    def prepare(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """Write the lists of the splits."""
         datasets = {}
-        for split, samples in parts.items():
+        for split, samples in self.of_split.items():
             file = folder / f'{split}.txt'
             rows = [f'{sample.image} {self.classes.index(sample.annotation)}\n' for sample in samples]
             file.write_text(''.join(rows), encoding='utf-8')

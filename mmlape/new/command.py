@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from mmengine.config import Config
@@ -16,11 +15,11 @@ from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.smoke import smoke
 from mmlape.new import boxes, class_folders, coco, label_maps
 from mmlape.new.dense import Dense
-from mmlape.new.found import LEAST, TASKS, Found, require_enough
+from mmlape.new.found import TASKS, Found
 from mmlape.new.heads import choose_head
-from mmlape.new.listing import Listing, list_files
+from mmlape.new.listing import Listing, find_unread, list_files
 from mmlape.new.names import Names
-from mmlape.new.recipe import GET_WEIGHTS, PATIENCE, Recipe, choose_model, choose_recipe, choose_side, iterations_for
+from mmlape.new.recipe import GET_WEIGHTS, PATIENCE, Recipe, choose_model, choose_recipe, choose_side, fit_time
 from mmlape.new.writing import config_text
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
@@ -60,6 +59,8 @@ def look(data: Path, task: str | None = None, names: Sequence[str] = (), backgro
     except DataError as error:
         raise DataError(f'{error}; correct what looks like annotations, or move it out of the data') from error
     chosen = [reading for reading in readings if reading.samples]
+    if data.is_dir() and task != 'classes' and not (task and chosen):
+        _require_read(listing, chosen)
     if not chosen and task in (None, 'classes') and data.is_dir() and listing.images:
         chosen = [reading for reading in [class_folders.recognise(listing)] if reading.samples]
     if not chosen:
@@ -102,6 +103,18 @@ def _readings(data: Path, listing: Listing, task: str | None, names: Names, back
     return readings
 
 
+def _require_read(listing: Listing, readings: Sequence[Found]) -> None:
+    """Raise DataError for a file that no reader takes, but that is about an image that has no annotation."""
+    read = {sample.file for one in readings for sample in one.samples} | {*listing.split_lists}
+    used = {sample.image for one in readings for sample in one.samples}
+    others = {image for one in readings for image in (*one.annotations(), *one.images_out)}
+    if unread := find_unread(listing, read, [image for image in listing.images if image not in used | others]):
+        raise DataError(
+            f'{unread}, and is in no form that is read: export COCO, YOLO, Pascal VOC or LabelMe, or move it out of '
+            'the data; --task classes takes the names of folders alone'
+        )
+
+
 def _unknown(data: Path, seen: str, task: str | None = None) -> DataError:
     kind = f' for --task {task}' if task else ''
     return DataError(f'{data} has {seen}: nothing known{kind}. What is: {"; ".join(FORMS)}')
@@ -121,6 +134,7 @@ def write_config(
     patience: int = PATIENCE,
     balance: bool = False,
     seed: int = 0,
+    split: str = 'clips',
     head: str | None = None,
     fine_tune: bool = False,
 ) -> Path:
@@ -143,6 +157,7 @@ def write_config(
         patience: Validations without a better value that end a run; 0 for none.
         balance: Whether rare classes count more.
         seed: Of the split, where the data have none.
+        split: There: 'clips', which keeps frames of one video together, or 'random'.
         head: See `mmlape.new.heads.choose_head`.
         fine_tune: See `mmlape.new.recipe.choose_model`.
 
@@ -161,19 +176,15 @@ def write_config(
         found = look(data, task, names, background)
         over = choose_head(found.task, found.images()['train'], head)
         chosen = choose_model(found.task, model, weights, over, fine_tune)
-        side = choose_side(found.task, found.sizes, chosen.from_scratch)
-        tiling, images = found.tiling(side), found.images()
-        if 'val' not in images and images['train'] < LEAST:
-            if tiling is None or not isinstance(found, Dense):
-                require_enough(images['train'])
-            else:
-                found.divide_areas(seed)
+        side = choose_side(found.task, found.sizes(), chosen.from_scratch)
+        tiling = found.tiling(side)
+        found.divide(tiling, seed, split == 'random')
         recipe = choose_recipe(found, side, tiling, chosen.from_scratch, iterations, patience, balance)
     _print_found(found, recipe)
     beside.mkdir(parents=True)
     unfinished.touch()
     try:
-        datasets = found.prepare(beside, seed)
+        datasets = found.prepare(beside)
 
         def text(recipe: Recipe) -> str:
             return config_text(found, datasets, chosen, recipe, command, str(out))
@@ -192,7 +203,7 @@ def write_config(
             cfg.log_level = 'ERROR'
             with quiet_logger():
                 facts = smoke(cfg, out.parent)
-            recipe = replace(recipe, iterations=iterations_for(seconds, facts, recipe))
+            recipe = fit_time(recipe, seconds, facts)
         write_text(out, text(recipe))
         unfinished.unlink()
     except BaseException:
@@ -221,10 +232,9 @@ def write_config(
 def _print_found(found: Found, recipe: Recipe) -> None:
     say(f'found: {TASKS[found.task]}, {found.form}')
     header = ('', 'found', 'training', 'validation', 'left out', 'why')
-    drawn = '' if 'val' in found.images() else 'a fifth'
     rows = []
     for book in found.books():
-        used = str(book.used['train']), str(book.used.get('val', drawn))
+        used = str(book.used['train']), str(book.used['val'])
         why = ', '.join(f'{reason}: {count}' for reason, count in book.left_out.items() if count)
         rows.append((book.what, str(book.total), *used, str(book.left_out.total()), why))
     console().print(console_table(text_table(header, rows)))

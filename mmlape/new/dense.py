@@ -10,7 +10,7 @@ import mmcv
 
 from mmlape.lab.datasets.images import Annotated, ImageLoader, Size, require_annotated_size
 from mmlape.lab.engine.tiling import Tiling
-from mmlape.new.found import Found, Part, Sample
+from mmlape.new.found import LEAST, Found, Part, Sample
 
 TRAINED = 2 / 3
 """Share of an image that is trained on, where the rest of it is for validation."""
@@ -31,6 +31,13 @@ class Dense(Found):
             f'images are not resized: training takes windows of {tiling.side} pixels, validation and tests go by '
             f'tiles of {tiling.side} pixels that share {tiling.overlap}'
         )
+
+    def divide(self, tiling: Tiling | None, seed: int, single: bool = False) -> None:
+        """Divide images, or each one by area if there are few, and these are seen by windows."""
+        if 'val' not in self.of_split and len(self.of_split['train']) < LEAST and tiling:
+            self.divide_areas(seed)
+        else:
+            super().divide(tiling, seed, single)
 
     def divide_areas(self, seed: int) -> None:
         """Divide each image by a line across its longer side, one part for training and one for validation.
@@ -53,17 +60,16 @@ class Dense(Found):
         """Return a part of a sample."""
         return replace(sample, part=part)
 
-    def written(self, folder: Path, seed: int) -> tuple[Path, dict[str, list[Sample]]]:
+    def written(self, folder: Path) -> tuple[Path, dict[str, list[Sample]]]:
         """Return the samples of each split, and the folder from which their paths are; write parts of images there."""
-        divided = self.divided(seed)
-        if all(sample.part is None for sample in divided['train']):
-            return self.listing.root, divided
+        if all(sample.part is None for sample in self.of_split['train']):
+            return self.listing.root, self.of_split
         root = folder / 'parts'
         return root, {
             split: [
                 self.write_part(sample, sample.part, root, f'{split}/{_lossless(sample.image)}') for sample in samples
             ]
-            for split, samples in divided.items()
+            for split, samples in self.of_split.items()
         }
 
     def write_part(self, sample: Sample, part: Part, root: Path, name: str) -> Sample:

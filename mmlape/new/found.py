@@ -1,31 +1,28 @@
 """What a folder of data holds: the images with their annotations, what is left out and why, and the splits."""
 
-import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.images import open_header
 from mmlape.lab.engine.tiling import Tiling
+from mmlape.new.clips import divide
 from mmlape.new.listing import Listing, add_split, listed_splits, split_of
 
 Task = Literal['segmentation', 'boxes', 'masks', 'classes']
 TASKS = {'segmentation': 'segmentation', 'boxes': 'boxes', 'masks': 'boxes and masks', 'classes': 'classification'}
-SHARE = 0.2
-"""Of the images, for validation, where the data have no split."""
-LEAST = 4
-"""Images that training and validation need together."""
+LEAST, SHOWN = 4, 3
+"""Images that training and validation need together, and clips that a note names."""
 SAMPLE = 64
 """Images whose size is read."""
 MUCH = 0.5
 """Share of pixels without a label above which the owner is warned."""
 NO_SPLIT = 'in no split, as others are'
 """Why an image is left out."""
-T = TypeVar('T')
 Part = tuple[int, int, int, int]
 """Of an image: left, top, right, lower."""
 
@@ -37,7 +34,7 @@ class Variable(str):
         return str(self)
 
 
-CLASSES = Variable('classes')
+CLASSES, NUM_CLASSES, PALETTE = Variable('classes'), Variable('len(classes)'), Variable('palette')
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,7 @@ class Found(ABC):
     counts: Counter[str] = field(default_factory=Counter)  # of each class in training: objects, pixels or images
     shown_in: Counter[str] = field(default_factory=Counter)  # images for training that have each class
     has_polygons: bool = True  # whether masks are polygons, not run lengths
+    palette: list[list[int]] = field(default_factory=list)  # RGB of each class, if the data have colours
     of_split: dict[str, list[Sample]] = field(default_factory=dict)
     unit: ClassVar[str] = ''  # what an annotation is, where it is not the folder of an image
     sets: ClassVar[str] = 'Main'  # Pascal VOC's lists for the task
@@ -91,7 +89,11 @@ class Found(ABC):
         """Set classes and counts by the samples of each split."""
 
     @abstractmethod
-    def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
+    def labels(self, sample: Sample) -> set[str]:
+        """Return the classes in an image."""
+
+    @abstractmethod
+    def prepare(self, folder: Path) -> dict[str, dict[str, Any]]:
         """Write lists of a split, and what has to be converted, into a folder.
 
         Return the part of a config that is a dataset, without its pipeline, for 'train' and 'val'.
@@ -106,10 +108,9 @@ class Found(ABC):
         """The folder of the images for training."""
         return self.listing.root / common_folder([sample.image for sample in self.of_split['train']])
 
-    @property
-    def sizes(self) -> list[tuple[int, int]]:
-        """(width, height) of some images for training; those that cannot be opened are left to the checks."""
-        samples, sizes = self.of_split['train'], []
+    def sizes(self, split: str = 'train') -> list[tuple[int, int]]:
+        """Return (width, height) of some images; those that cannot be opened are left to the checks."""
+        samples, sizes = self.of_split[split], []
         for sample in samples[:: max(1, len(samples) // SAMPLE)][:SAMPLE]:
             try:
                 with open_header(self.listing.root / sample.image) as image:
@@ -130,7 +131,7 @@ class Found(ABC):
     def remarks(self) -> list[str]:
         """Return what the owner should know, a sentence each."""
         absent = [name for name in self.classes if not self.counts[name]]
-        return self.notes + [f'nothing to learn of {", ".join(absent[:6])}: in no image for training'] * bool(absent)
+        return self.notes + [f'nothing to learn of {some_of(absent)}: in no image for training'] * bool(absent)
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
         """Yield the key in the files, '' without one, the name and the count of each class, and of what is ignored."""
@@ -207,16 +208,50 @@ class Found(ABC):
                 if split := split_of(file):
                     yield sample.image, split, f'the folder of {file}'
 
-    def divided(self, seed: int) -> dict[str, list[Sample]]:
-        """Return the samples of 'train' and 'val', drawn by a seed where the data have no split."""
+    def divide(self, tiling: Tiling | None, seed: int, single: bool = False) -> None:
+        """Leave images out of training for validation, where the data have no split.
+
+        Args:
+            tiling: See the method of that name.
+            seed: Of the division.
+            single: Whether frames of one video are drawn one by one, too.
+
+        Raises:
+            DataError: There are fewer than ``LEAST``.
+        """
         if 'val' in self.of_split:
-            return self.of_split
-        return dict(zip(('train', 'val'), divide(self.of_split['train'], seed)))
+            return
+        samples, chosen, blocks = self.of_split['train'], set[str](), []
+        for group in self.groups():
+            require_enough(len(group))
+            images = [sample.image for sample in group]
+            clips = [
+                [images[place] for place in clip]
+                for clip in divide(images, list(map(self.labels, group)), seed, single)
+            ]
+            chosen |= {image for clip in clips for image in clip}
+            blocks += [clip for clip in clips if len(clip) > 1]
+        self.of_split = {
+            split: [sample for sample in samples if (sample.image in chosen) == held]
+            for split, held in (('train', False), ('val', True))
+        }
+        if blocks:
+            shown = ', '.join(f'{clip[0]} to {PurePosixPath(clip[-1]).name}' for clip in blocks[:SHOWN])
+            more = f' and {len(blocks) - SHOWN} more' * (len(blocks) > SHOWN)
+            self.notes.append(
+                f'images whose names differ by a running number alone stay together: {shown}{more} are for '
+                'validation; --split random draws single images'
+            )
+        self.summarise()
+
+    def groups(self) -> list[list[Sample]]:
+        """Return the samples for training in groups of which each is divided."""
+        return [self.of_split['train']]
 
     def books(self) -> list[Book]:
         """Return how many images and annotations there are, and what becomes of them."""
         used = {sample.image for samples in self.of_split.values() for sample in samples}
-        images = [image for image in self.listing.images if image not in self._annotations()]
+        images = [image for image in self.listing.images if image not in self.annotations()]
         left_out = Counter(self.images_out.get(image, 'no annotation') for image in images if image not in used)
         books = [Book('images', len(images), self.images(), left_out)]
         if self.unit:
@@ -224,21 +259,9 @@ class Found(ABC):
             books.append(Book(self.unit, self.total, counts, self.annotations_out))
         return books
 
-    def _annotations(self) -> set[str]:
+    def annotations(self) -> set[str]:
         """Return the files of a listing's images that are annotations."""
         return set()
-
-
-def divide(items: Sequence[T], seed: int) -> tuple[list[T], list[T]]:
-    """Return items for training and for validation, drawn by a seed, each in their order.
-
-    Raises:
-        DataError: There are fewer than ``LEAST``.
-    """
-    require_enough(len(items))
-    chosen = set(random.Random(seed).sample(range(len(items)), max(1, round(SHARE * len(items)))))
-    train = [item for place, item in enumerate(items) if place not in chosen]
-    return train, [item for place, item in enumerate(items) if place in chosen]
 
 
 def require_enough(count: int) -> None:
@@ -258,3 +281,8 @@ def common_folder(files: Sequence[str]) -> str:
     while shared and any(folder[: len(shared)] != shared for folder in folders):
         shared.pop()
     return '/'.join(shared)
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    return ', '.join(names[:6]) + f' and {len(names) - 6} more' * (len(names) > 6)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmlape.errors import ConfigError
-from mmlape.new.found import Found
+from mmlape.new.found import NUM_CLASSES, Found
 from mmlape.new.recipe import Model, Recipe
 
 FEW = 100
@@ -31,7 +31,7 @@ class Head:
 
 
 def _classifier(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
-    head = dict(type='LinearClsHead', in_channels=model.embed_dims, num_classes=len(found.classes))
+    head = dict(type='LinearClsHead', in_channels=model.embed_dims, num_classes=NUM_CLASSES)
     return dict(head=dict(_delete_=True, loss=dict(type='CrossEntropyLoss'), **head))
 
 
@@ -41,13 +41,13 @@ def _weighted(recipe: Recipe) -> dict[str, Any]:
 
 def _linear(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     width = model.embed_dims
-    head = dict(in_channels=width, channels=width, num_classes=len(found.classes), **_weighted(recipe))
+    head = dict(in_channels=width, channels=width, num_classes=NUM_CLASSES, **_weighted(recipe))
     return dict(decode_head=head)
 
 
 def _upernet(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     width = model.embed_dims
-    shared = dict(channels=_channels(model), num_classes=len(found.classes), **_weighted(recipe))
+    shared = dict(channels=_channels(model), num_classes=NUM_CLASSES, **_weighted(recipe))
     return dict(
         decode_head=dict(in_channels=[width] * 4, **shared),
         auxiliary_head=dict(in_channels=width, **shared),
@@ -56,15 +56,15 @@ def _upernet(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
 
 
 def _rcnn(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
-    channels, count = _channels(model), len(found.classes)
+    channels = _channels(model)
     roi_head = dict(
         bbox_roi_extractor=dict(out_channels=channels),
-        bbox_head=dict(in_channels=channels, fc_out_channels=4 * channels, num_classes=count),
+        bbox_head=dict(in_channels=channels, fc_out_channels=4 * channels, num_classes=NUM_CLASSES),
     )
     if found.task == 'masks':
         roi_head |= dict(
             mask_roi_extractor=dict(out_channels=channels),
-            mask_head=dict(in_channels=channels, conv_out_channels=channels, num_classes=count),
+            mask_head=dict(in_channels=channels, conv_out_channels=channels, num_classes=NUM_CLASSES),
         )
     objects = found.fullest(recipe.tiling)
     train: dict[str, Any] = dict(rcnn=dict(sampler=dict(num=choose_regions(objects))))
@@ -85,7 +85,7 @@ def _rcnn(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
 def _plain_detr(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     objects = found.fullest(recipe.tiling)
     queries = max(KEPT, 2 * objects)
-    head = dict(num_classes=len(found.classes), num_queries=queries, num_aux_queries=3 * queries, num_layers=3)
+    head = dict(num_classes=NUM_CLASSES, num_queries=queries, num_aux_queries=3 * queries, num_layers=3)
     return dict(
         bbox_head=dict(head, feedforward_channels=1024, rpb_channels=256),
         test_cfg=dict(max_per_img=max(KEPT, objects)),

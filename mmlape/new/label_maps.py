@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from statistics import median
@@ -19,9 +19,9 @@ from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.datasets.images import Size, open_header
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.dense import Dense
-from mmlape.new.found import CLASSES, MUCH, Part, Sample, common_folder
+from mmlape.new.found import CLASSES, MUCH, PALETTE, Part, Sample, common_folder
 from mmlape.new.listing import Listing, folder_and_stem, match_images
-from mmlape.new.names import COLOUR, IGNORED, NONE, Names, describe, meaning
+from mmlape.new.names import COLOUR, IGNORED, NONE, NOTHING, Names, describe, meaning, rgb
 
 MOST = 254
 """Ids that MMSegmentation has for classes."""
@@ -43,8 +43,10 @@ HINT = re.compile(r'label|mask|annot|gt|seg', re.I)
 """In the names of folders of maps."""
 OTHER = re.compile(r'(instance(Ids)?|color|SegmentationObject)$')
 """Of maps that stand beside those of the classes: of single objects, or to be looked at."""
-COLOURS = ('label_colors.txt', 'class_dict.csv', 'labelmap.txt')
-"""Files that name the colours of maps."""
+COLOURS = ('label_colors.txt', 'class_dict.csv', 'labelmap.txt', '_classes.csv')
+"""Files that name the colours or the numbers of maps."""
+NO_DATA = 42113
+"""GDAL's tag of TIFF for the value of pixels without data."""
 
 
 @dataclass
@@ -59,35 +61,71 @@ class LabelMaps(Dense):
     pixels: Counter[int] = field(default_factory=Counter)  # of each value in training
     numbers: dict[int, int] = field(default_factory=dict)  # the class of each value, -1 for none
     plain: bool = True  # whether all maps have one channel of 8 bits
+    read: dict[tuple[str, Part | None], Counter[int]] = field(default_factory=dict)  # pixels of each value in a map
+    seen: set[int] = field(default_factory=set)  # values of all maps
+    shown: dict[int, set[tuple[int, ...]]] = field(default_factory=dict)  # colours of a value in the files' palettes
 
-    def _annotations(self) -> set[str]:
+    def annotations(self) -> set[str]:
+        """Return all label maps."""
         return self.maps
 
     def summarise(self) -> None:
-        """Read all label maps."""
-        every, present = Counter[int](), Counter[int]()
-        self.counts, self.shown_in, self.pixels = Counter(), Counter(), Counter()
+        """Read all label maps, and count what is in those for training."""
         for split, samples in self.of_split.items():
-            for sample in track(samples, f'reading {split} label maps', console=console()):
-                file = self.listing.root / sample.file
-                pixels = Counter[int]()
-                for strip, plain in read_strips(file, sample.part):
-                    self.plain &= plain
-                    pixels.update(_count(strip))
-                every.update(pixels)
-                if len(every) > MOST + 2:
-                    raise DataError(
-                        f'{file} and those before have {len(every)} different values: label maps have '
-                        f'the id of a class at each pixel, {MOST} at most, or a colour for each class'
-                    )
-                if split == 'train':
-                    self.pixels.update(pixels)
-                    present.update(pixels.keys())
-        self.classes, self.numbers = meaning(sorted(every), self.names, self.background)
+            unread = [sample for sample in samples if (sample.file, sample.part) not in self.read]
+            for sample in track(unread, f'reading {split} label maps', console=console()) if unread else ():
+                self._read(sample)
+        self.classes, self.numbers = meaning(sorted(self.seen), self.names, self.background)
+        self.palette = self._colours()
+        trained = self.of_split['train']
+        self.pixels = sum(map(self._values, trained), Counter[int]())
+        self.counts = Counter[str]()
         for value, number in self.numbers.items():
             if number >= 0:
                 self.counts[self.classes[number]] += self.pixels[value]
-                self.shown_in[self.classes[number]] += present[value]
+        self.shown_in = Counter(name for sample in trained for name in self.labels(sample))
+
+    def _values(self, sample: Sample) -> Counter[int]:
+        return self.read[sample.file, sample.part]
+
+    def _read(self, sample: Sample) -> None:
+        """Count the values of a label map, and keep the colours that it shows its ids in."""
+        file = self.listing.root / sample.file
+        values = self.read[sample.file, sample.part] = Counter[int]()
+        for strip, plain in self._strips(file, sample.part):
+            self.plain &= plain
+            values.update(_count(strip))
+        self.seen |= values.keys()
+        if len(self.seen) > MOST + 2:
+            raise DataError(
+                f'{file} and those before have {len(self.seen)} different values: label maps have '
+                f'the id of a class at each pixel, {MOST} at most, or a colour for each class'
+            )
+        with open_header(file) as image:
+            palette = image.getpalette() or []
+        for value in values:
+            colour = palette[3 * value : 3 * value + 3] if value >= 0 else []
+            self.shown.setdefault(value, set()).add(tuple(colour))
+
+    def _strips(self, file: Path, part: Part | None = None) -> Iterator[tuple[np.ndarray, bool]]:
+        """Read a label map; what its file calls no data is a value, if the owner names it or its background."""
+        return read_strips(file, part, {*self.names.by_value} | ({0} if self.background else set()))
+
+    def _colours(self) -> list[list[int]]:
+        """Return the colour of each class, as the values or the files' palettes have it; none if one lacks it."""
+        of_class: dict[int, tuple[int, ...]] = {}
+        for value, number in self.numbers.items():
+            of_map = self.shown.get(value, set())
+            colour = rgb(value) if max(self.numbers) >= COLOUR else next(iter(of_map)) if len(of_map) == 1 else ()
+            of_class.setdefault(number, tuple(colour))
+        colours = [list(of_class.get(number, ())) for number in range(len(self.classes))]
+        is_grey = all(len({*colour}) == 1 for colour in colours)  # an order of ids, no colours
+        return [] if is_grey or not all(colours) else colours
+
+    def labels(self, sample: Sample) -> set[str]:
+        """Return the classes in an image."""
+        numbers = {self.numbers[value] for value in self._values(sample)} - {-1}
+        return {self.classes[number] for number in numbers}
 
     def remarks(self) -> list[str]:
         """Return what the owner should know, a sentence each."""
@@ -100,7 +138,7 @@ class LabelMaps(Dense):
 
     def tiling(self, side: int) -> Tiling | None:
         """Return windows of images whose shorter side is above ``LARGE`` and twice the side; tiles share a third."""
-        shorter = median(min(size) for size in self.sizes) if self.sizes else side
+        shorter = median(map(min, self.sizes() or [(side, side)]))
         return Tiling(side, side // 3) if shorter > max(LARGE, 2 * side) else None
 
     def annotated(self, sample: Sample) -> Size:
@@ -109,11 +147,9 @@ class LabelMaps(Dense):
             return image.size
 
     def write_part(self, sample: Sample, part: Part, root: Path, name: str) -> Sample:
-        """Write a part of an image, and of its label map as it is."""
+        """Write a part of an image, and of its label map as ids of classes."""
         labels = f'labels/{name}'
-        (root / labels).parent.mkdir(parents=True, exist_ok=True)
-        with open_header(self.listing.root / sample.file) as image:
-            image.crop(part).save(root / labels)
+        self._convert(self.listing.root / sample.file, root / labels, part)
         return replace(super().write_part(sample, part, root, f'images/{name}'), file=labels)
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
@@ -125,9 +161,9 @@ class LabelMaps(Dense):
             if number < 0:
                 yield describe(value), '(ignored)', self.pixels[value]
 
-    def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
+    def prepare(self, folder: Path) -> dict[str, dict[str, Any]]:
         """Write lists of names; link images, and label maps that have ids, to one suffix each, and convert others."""
-        root, parts = self.written(folder, seed)
+        root, parts = self.written(folder)
         images = [sample.image for samples in parts.values() for sample in samples]
         shared, root = common_folder(images) or '.', root.resolve()
         suffix = Counter(PurePosixPath(image).suffix for image in images).most_common(1)[0][0]
@@ -143,7 +179,7 @@ class LabelMaps(Dense):
                 for path in (image, labels):
                     path.parent.mkdir(parents=True, exist_ok=True)
                 image.symlink_to(root / sample.image)
-                if are_ids:
+                if are_ids or sample.part:
                     labels.symlink_to(root / sample.file)
                 else:
                     self._convert(root / sample.file, labels)
@@ -155,22 +191,18 @@ class LabelMaps(Dense):
                 data_prefix=dict(img_path=str(folder / 'images'), seg_map_path=str(folder / 'labels')),
                 img_suffix=suffix,
                 seg_map_suffix='.png',
-                metainfo=dict(classes=CLASSES),
+                metainfo=dict(classes=CLASSES) | (dict(palette=PALETTE) if self.palette else {}),
             )
         return datasets
 
-    def _convert(self, file: Path, target: Path) -> None:
+    def _convert(self, file: Path, target: Path, part: Part | None = None) -> None:
         """Write a label map of ids."""
         values = np.array(sorted(self.numbers))
         ids = np.array([self.numbers[value] for value in values.tolist()]) % (IGNORED + 1)  # -1: 255
-        with open_header(file) as image:
-            labels = Image.new('L', image.size)
-        top = 0
-        for strip, _ in read_strips(file):
-            labels.paste(Image.fromarray(ids.astype(np.uint8)[np.searchsorted(values, strip)]), (0, top))
-            top += len(strip)
+        strips = [ids.astype(np.uint8)[np.searchsorted(values, strip)] for strip, _ in self._strips(file, part)]
+        target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(target) as partial:
-            labels.save(partial, format='png')
+            Image.fromarray(np.concatenate(strips)).save(partial, format='png')
 
 
 def recognise(listing: Listing, names: Names = NONE, background: bool | None = None) -> LabelMaps:
@@ -224,11 +256,17 @@ def recognise(listing: Listing, names: Names = NONE, background: bool | None = N
 
 
 def _listed(listing: Listing) -> Names:
-    """Return the names of a list of classes or of colours; none without one."""
-    for file in listing.files:
-        if PurePosixPath(file).name in COLOURS:
-            return Names(Names.of_lines(read_lines(listing.root / file)).by_value, source=file)
-    return Names({}, *listing.class_list())
+    """Return the names of a list of classes, of numbers or of colours; none without one.
+
+    Raises:
+        DataError: Two files give different ones.
+    """
+    files = [file for file in listing.files if PurePosixPath(file).name in COLOURS]
+    lists = {file: dict(Names.of_lines(read_lines(listing.root / file)).by_value) for file in files}
+    for file, names in lists.items():
+        if names != lists[files[0]]:
+            raise DataError(f'{listing.root}: {files[0]} and {file} name the classes differently: remove one')
+    return Names(lists[files[0]], source=files[0]) if files else Names({}, *listing.class_list())
 
 
 def _common(stem: str) -> str:
@@ -259,14 +297,18 @@ def _are_maps(listing: Listing, files: Sequence[str]) -> bool:
     return bool(few) and all(few)
 
 
-def read_strips(path: Path, part: Part | None = None) -> Iterator[tuple[np.ndarray, bool]]:
+def read_strips(
+    path: Path, part: Part | None = None, named: Collection[int] = ()
+) -> Iterator[tuple[np.ndarray, bool]]:
     """Read the pixels of a label map, (rows, W): ids, and colours as ``COLOUR`` + 0xRRGGBB; grey ones are ids.
 
-    Yield with them whether training can read the file as it is: one channel of 8 bits.
+    What the file calls no data is ``NOTHING``. Yield with them whether training can read the file as it is: one
+    channel of 8 bits, with data everywhere.
 
     Args:
         path: The file.
         part: Of the map; None for all of it.
+        named: Values that are data, whatever the file says.
 
     Raises:
         DataError: It cannot be read, or has floats.
@@ -276,11 +318,12 @@ def read_strips(path: Path, part: Part | None = None) -> Iterator[tuple[np.ndarr
             image.load()
         except Exception as error:  # whatever a decoder raises
             raise DataError(f'label map {path} cannot be read: {error}') from error
+        nothing, by_colour = _no_data(image), any(value >= COLOUR for value in named)
         rows = max(1, STRIP // image.width)
         left, first, right, last = part or (0, 0, *image.size)
         for top in range(first, last, rows):
             strip = image.crop((left, top, right, min(top + rows, last)))
-            if image.mode in ('RGBA', 'CMYK', 'YCbCr', 'LA', 'PA'):
+            if image.mode in ('RGBA', 'CMYK', 'YCbCr', 'LA', 'PA') or (image.mode == 'P' and by_colour):
                 strip = strip.convert('L' if image.mode == 'LA' else 'RGB')
             values = np.asarray(strip)
             if values.dtype.kind not in 'biu':
@@ -289,7 +332,17 @@ def read_strips(path: Path, part: Part | None = None) -> Iterator[tuple[np.ndarr
                 values = values.astype(np.int64)
                 grey = (values == values[..., :1]).all(-1)
                 values = np.where(grey, values[..., 0], COLOUR + (values << (16, 8, 0)).sum(-1))
+            if nothing is not None and nothing not in named and (empty := values == nothing).any():
+                values = np.where(empty, NOTHING, values.astype(np.int64))
             yield values, values.dtype == np.uint8
+
+
+def _no_data(image: Image.Image) -> float | None:
+    """Return the value of pixels without data that the tag of a TIFF names."""
+    try:
+        return float(str(getattr(image, 'tag_v2', {}).get(NO_DATA)).strip(' \0'))
+    except ValueError:
+        return None
 
 
 def _count(values: np.ndarray) -> dict[int, int]:

@@ -4,14 +4,14 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import files_below, is_image, read_lines, read_names, read_text
+from mmlape.lab.datasets.folders import MARKS, files_below, is_image, read_lines, read_names, read_text
 
 SPLITS = {
     **dict.fromkeys(('train', 'training', 'trainval'), 'train'),
@@ -21,8 +21,10 @@ SPLITS = {
 PART = r'(?:images?|imgs?|photos?|labels?|masks?|annot|annotations?|obj|gt|data|set|split|json|xml)'
 SPLIT = re.compile(rf'(?:{PART}[ _-]?)?({"|".join(SPLITS)})(?:[ _-]?{PART})?(?:[ _-]?\d+)?', re.I)
 """The complete name of a folder that is a split, such as 'train2017' or 'val_images'."""
-NAMES = ('classes.txt', 'obj.names', 'labels.txt', 'class_names.txt')
+NAMES = ('classes.txt', 'obj.names', 'labels.txt', 'class_names.txt', '_darknet.labels')
 """Files that list classes in the order of their numbers."""
+SEPARATORS = re.compile(r"""[<>"'`,;:=\t\r\n]""")
+"""What stands around the values of CSV, JSON, XML and YAML."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,56 @@ class Listing:
     def documents(self) -> dict[str, Any]:
         """What each JSON file holds; DataError for one that cannot be read."""
         return {file: _read_json(self.root / file) for file in self.of_suffix('.json')}
+
+    @cached_property
+    def split_lists(self) -> tuple[str, ...]:
+        """The texts that list the images of a split, by their names: ``train.txt`` and the like."""
+        lists = [file for file in self.of_suffix('.txt') if folder_and_stem(file)[1].lower() in SPLITS]
+        named = {folder_and_stem(image) for image in self.images} if lists else ()
+        return tuple(file for file in lists if folder_and_stem(file) not in named)
+
+    @cached_property
+    def _by_ending(self) -> dict[str, list[str]]:
+        """The images by each ending of their paths, with and without suffix."""
+        by_ending: dict[str, list[str]] = defaultdict(list)
+        for image in self.images:
+            parts = image.split('/')
+            for start in range(len(parts)):
+                ending = '/'.join(parts[start:])
+                by_ending[ending].append(image)
+                by_ending[os.path.splitext(ending)[0]].append(image)
+        return by_ending
+
+    def read_list(self, file: str) -> list[str]:
+        """Return the images that the lines of a text name, each alone, or with a number or another image behind it.
+
+        A name is the end of an image's path, or ends with the complete path from here or from the text's folder.
+
+        Raises:
+            DataError: A line names no image.
+        """
+        images = []
+        for number, line in enumerate(read_lines(self.root / file), 1):
+            first, *more = line.split()
+            is_pair = len(more) == 1 and (is_image(more[0]) or more[0].removeprefix('-').isdecimal())
+            found = self._named(line, file) or (self._named(first, file) if is_pair else [])
+            if not found:
+                raise DataError(f'{self.root / file}, line {number}: {line!r} is no image of {self.root}')
+            images += found
+        return images
+
+    def _named(self, name: str, file: str) -> list[str]:
+        parts = name.replace('\\', '/').lstrip('./').split('/')
+        if found := self._by_ending.get('/'.join(parts)):
+            return found
+        endings = ['/'.join(parts[start:]) for start in range(1, len(parts))]
+        folder = PurePosixPath(file).parent
+        return [
+            image
+            for ending in endings
+            for image in (ending, str(folder / ending))
+            if image in self._by_ending.get(image, ())
+        ][:1]
 
     def of_suffix(self, *suffixes: str) -> tuple[str, ...]:
         """Return the files whose names end so."""
@@ -84,9 +136,47 @@ def _read_json(file: Path) -> Any:
     return content
 
 
-def names_images(text: str) -> bool:
-    """Return whether a text has the name of an image in quotes or between tags."""
-    return any(map(is_image, re.findall(r'[">]([^"<>]+\.\w+)["<]', text)))
+def find_unread(listing: Listing, read: Collection[str], left: Collection[str]) -> str:
+    """Return what a file that no reader takes says of images without an annotation; '' if none says anything.
+
+    It shares the name of one, names one, or most of them by stem alone. A list of nothing but images says nothing.
+
+    Args:
+        listing: The files.
+        read: Those that a reader takes.
+        left: The images without an annotation.
+    """
+    names = {PurePosixPath(image).name: image for image in left}
+    stems = {folder_and_stem(image)[1]: image for image in left}
+    every = {PurePosixPath(image).name for image in listing.images}
+    for file in listing.files if left else ():
+        if file in read or is_image(file):
+            continue
+        path = listing.root / file
+        if image := stems.get(path.stem) or names.get(path.stem):
+            return f'{path} has the name of the image {image}'
+        text = _text(path)
+        if every.issuperset(_name(line.strip()) for line in text.splitlines() if line.strip()):
+            continue
+        parts = ((part, *part.split()[:1], *part.split()[-1:]) for part in SEPARATORS.split(text))
+        words = {word.strip(' -') for part in parts for word in part}
+        if named := sorted(names.keys() & map(_name, words)):
+            return f'{path} names the image {names[named[0]]}'
+        if 2 * len(words & stems.keys()) > len(stems):
+            return f'{path} names images, such as {stems[min(words & stems.keys())]}'
+    return ''
+
+
+def _text(path: Path) -> str:
+    """Return what a text holds in UTF-8 or UTF-16, however broken; '' for another file."""
+    content = path.read_bytes()
+    encoding = MARKS.get(content[:3]) or MARKS.get(content[:2], 'utf-8')
+    return '' if encoding != 'utf-16' and b'\0' in content else content.decode(encoding, 'replace')
+
+
+def _name(path: str) -> str:
+    """Return what follows the last slash of a path, of any system."""
+    return path.replace('\\', '/').rpartition('/')[2]
 
 
 def folder_and_stem(file: str) -> tuple[str, str]:
@@ -159,42 +249,23 @@ def listed_splits(listing: Listing, task_sets: str) -> dict[str, tuple[str, str]
     Raises:
         DataError: There are several folders of lists, or a line names no image.
     """
-    stems = {folder_and_stem(image) for image in listing.images}
     folders: dict[str, dict[str, str]] = defaultdict(dict)
-    for file in listing.of_suffix('.txt'):
+    for file in listing.split_lists:
         folder, stem = folder_and_stem(file)
-        if stem.lower() in SPLITS and (folder, stem) not in stems:
-            folders[folder][stem.lower()] = file
+        folders[folder][stem.lower()] = file
     if len(folders) > 1:
         of_task = [name for name in folders if name.endswith(f'ImageSets/{task_sets}')]
         folders = {name: folders[name] for name in of_task} or folders
     if len(folders) > 1:
         raise DataError(f'{listing.root} has lists of splits in {" and ".join(folders)}: keep those of one folder')
-    by_ending: dict[str, list[str]] = defaultdict(list)
-    for image in listing.images:
-        parts = image.split('/')
-        for start in range(len(parts)):
-            ending = '/'.join(parts[start:])
-            by_ending[ending].append(image)
-            by_ending[os.path.splitext(ending)[0]].append(image)
     splits: dict[str, tuple[str, str]] = {}
     for lists in folders.values():
         if 'train' in lists:
             lists.pop('trainval', None)  # both together
         for stem, file in lists.items():
-            for number, line in enumerate(read_lines(listing.root / file), 1):
-                name = line.removeprefix('./')
-                images = by_ending.get(name) or by_ending.get(name.split()[0]) or by_ending.get(_below(listing, name))
-                if not images:
-                    raise DataError(f'{listing.root / file}, line {number}: {line!r} is no image of {listing.root}')
-                for image in images:
-                    add_split(splits, image, SPLITS[stem], file)
+            for image in listing.read_list(file):
+                add_split(splits, image, SPLITS[stem], file)
     return splits
-
-
-def _below(listing: Listing, name: str) -> str:
-    """Return the path of an image from the root, if its name has the root's path."""
-    return os.path.relpath(name, listing.root.resolve()) if os.path.isabs(name) else name
 
 
 def add_split(splits: dict[str, tuple[str, str]], image: str, split: str, source: str) -> None:

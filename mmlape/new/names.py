@@ -12,7 +12,9 @@ IGNORED = 255
 """The id of pixels that are not learnt."""
 COLOUR = 1 << 24
 """Is added to colours, so that none is taken for an id; grey ones are ids."""
-NUMBER_FIRST = re.compile(r'(\d+)\s*[=:]\s*(\S.*)')
+NOTHING = -(1 << 40)
+"""Stands for pixels without data, which are not learnt."""
+NUMBER_FIRST = re.compile(r'(\d+)\s*[=:,]\s*(\S.*)')
 COLOUR_LAST = re.compile(r'(.*?\S)\s*[=:,]\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)(?:[:,\s].*)?')
 COLOUR_FIRST = re.compile(r'(\d+)[\s,]+(\d+)[\s,]+(\d+)[\s,]+(\S.*)')
 
@@ -97,10 +99,17 @@ def value_of(red: int, green: int, blue: int) -> int:
     return red if red == green == blue else COLOUR + (red << 16) + (green << 8) + blue
 
 
-def describe(value: int) -> str:
-    """Return a number, or a colour as 'red,green,blue'."""
+def rgb(value: int) -> list[int]:
+    """Return the colour of a value; that of an id is grey."""
     rest = value - COLOUR
-    return str(value) if rest < 0 else f'{rest >> 16},{rest >> 8 & 255},{rest & 255}'
+    return [value] * 3 if rest < 0 else [rest >> 16, rest >> 8 & 255, rest & 255]
+
+
+def describe(value: int) -> str:
+    """Return a number, a colour as 'red,green,blue', or 'no data'."""
+    if value == NOTHING:
+        return 'no data'
+    return str(value) if value < COLOUR else ','.join(map(str, rgb(value)))
 
 
 def _words(value: int) -> str:
@@ -119,20 +128,21 @@ def meaning(values: Sequence[int], names: Names, background: bool | None) -> tup
         DataError: There is one value only, or a value has no name.
     """
     of_colours = values[-1] >= COLOUR
-    is_mask = list(values) == [0, IGNORED]
-    ignored = set() if of_colours or is_mask or IGNORED in names.by_value else {IGNORED}
+    is_mask = {*values} - {NOTHING} == {0, IGNORED}
+    ignored = {NOTHING} if of_colours or is_mask or IGNORED in names.by_value else {NOTHING, IGNORED}
     if background is False:
         ignored.add(0)
     learnt = [value for value in values if value not in ignored]
     if len(learnt) < 2:
         shown = describe(learnt[0] if learnt else values[0])
-        raise DataError(f'label maps have the id {shown} only: there is nothing to choose from; two are needed')
+        rest = ', beside no data; where that is 0, --background class learns it' * (NOTHING in values)
+        raise DataError(f'label maps have the id {shown} only{rest}: there is nothing to choose from; two are needed')
     if not names:
         by_value = {value: _default(value, learnt) for value in learnt}
         if is_mask:
             by_value[IGNORED] = 'object'
     else:
-        present = [value for value in values if value != IGNORED or IGNORED not in ignored]
+        present = [value for value in values if value not in ignored - {0}]
         by_value = names.of_values(present, background is not None)
         nameless = [value for value in learnt if value not in by_value]
         if nameless == [0]:

@@ -32,7 +32,7 @@ PIXELS = {'segmentation': 2**20, 'boxes': 2**20, 'masks': 2**20, 'classes': 2**2
 PASSES, LEAST, MOST = 60, 400, 60_000
 """Times that each image or window is seen, and the fewest and most iterations."""
 VALIDATIONS, PATIENCE = 10, 5
-"""Of a run, and how many without a better value stop it."""
+"""Of a run at most, and how many without a better value stop it."""
 METRICS = {'segmentation': 'mIoU', 'boxes': 'coco/bbox_mAP', 'masks': 'coco/bbox_mAP', 'classes': 'accuracy/top1'}
 
 
@@ -66,6 +66,7 @@ class Recipe:
         batch: So many of an iteration.
         iterations: Of the run.
         patience: Validations without a better value that end it; 0 for none.
+        validations: Of the run.
         weights: Of each class in the loss, or None.
         oversample: The share of images below which those of a class are repeated, or None.
         tiling: Windows of the images, which are not resized; None where they are.
@@ -75,6 +76,7 @@ class Recipe:
     batch: int
     iterations: int
     patience: int = PATIENCE
+    validations: int = VALIDATIONS
     weights: tuple[float, ...] | None = None
     oversample: float | None = None
     tiling: Tiling | None = None
@@ -82,7 +84,7 @@ class Recipe:
     @property
     def interval(self) -> int:
         """Iterations between validations."""
-        return max(1, self.iterations // VALIDATIONS)
+        return math.ceil(self.iterations / self.validations)
 
 
 def choose_model(task: str, name: str | None, weights: str | None, head: str, fine_tune: bool = False) -> Model:
@@ -230,21 +232,23 @@ def choose_recipe(
     patience: int = PATIENCE,
     balance: bool = False,
 ) -> Recipe:
-    """Return the numbers of a run on the data that were found.
+    """Return the numbers of a run on the data that were found, which validates on no more pixels than it trains on.
 
     Raises:
         ConfigError: For fewer than 20 iterations.
     """
     if iterations is not None and iterations < 20:
-        raise ConfigError(f'--iters {iterations}: ten validations and a warm-up need 20 at least')
+        raise ConfigError(f'--iters {iterations}: a warm-up and a rate that falls need 20 at least')
     images = found.images()['train']
     pixels = PIXELS[found.task] // (4 if from_scratch else 1)
     seen = images
     if tiling:
-        seen = round(images * mean(count_windows(*size, side) for size in found.sizes))
+        seen = round(images * mean(count_windows(*size, side) for size in found.sizes()))
     batch = 2 ** int(math.log2(min(max(pixels // side**2, 2), 32, max(2, seen // 2))))
-    passes = math.ceil(PASSES * seen / batch)
-    recipe = Recipe(side, batch, iterations or min(max(passes, LEAST), MOST), patience, tiling=tiling)
+    length = iterations or min(max(math.ceil(PASSES * seen / batch), LEAST), MOST)
+    sizes = found.sizes('val') or [(side, side)]
+    validated = found.images()['val'] * mean(_pixels(size, side, tiling) for size in sizes)
+    recipe = Recipe(side, batch, length, patience, _affordable(length * batch * side**2, validated), tiling=tiling)
     if not balance:
         return recipe
     counts = np.array([found.counts[name] for name in found.classes], float)
@@ -256,20 +260,33 @@ def choose_recipe(
     return replace(recipe, oversample=round(float(np.median(shares)), 3))
 
 
-def iterations_for(seconds: float, facts: dict, recipe: Recipe) -> int:
-    """Return the iterations that fit into a time, by what a trial has measured.
+def _pixels(size: tuple[int, int], side: int, tiling: Tiling | None) -> float:
+    """Return the pixels that a model sees of an image, in tiles or resized."""
+    width, height = size
+    return len(tiling.windows(height, width)) * side**2 if tiling else width * height * (side / min(size)) ** 2
+
+
+def _affordable(most: float, validation: float) -> int:
+    """Return how many validations of a cost are as dear as the most that they may cost, at least one."""
+    return int(min(max(most / max(validation, 1e-9), 1), VALIDATIONS))
+
+
+def fit_time(recipe: Recipe, seconds: float, facts: dict) -> Recipe:
+    """Return a recipe whose run takes a time, of which validations take half at most, by what a trial has measured.
 
     Raises:
-        ConfigError: Fewer than 50 do.
+        ConfigError: Fewer than 50 iterations fit.
     """
-    rest = seconds - VALIDATIONS * facts.get('seconds_per_validation', 0.0)
+    validation = facts.get('seconds_per_validation', 0.0)
+    validations = _affordable(seconds / 2, validation)
+    rest = seconds - validations * validation
     count = int(rest / facts['seconds_per_iter'])
     if count < 50:
         raise ConfigError(
             f'--time {seconds:.0f}s is too short: an iteration takes {facts["seconds_per_iter"]:.3g} s, '
-            f'and {VALIDATIONS} validations {seconds - rest:.0f} s; give more time, or --iters'
+            f'and {validations} validations {seconds - rest:.0f} s; give more time, or --iters'
         )
-    return min(count, MOST)
+    return replace(recipe, iterations=min(count, MOST), validations=validations)
 
 
 def parse_time(text: str) -> float:

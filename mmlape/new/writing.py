@@ -5,11 +5,17 @@ from typing import Any
 
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.dense import MIN_KEPT
-from mmlape.new.found import TASKS, Found, Variable
+from mmlape.new.found import NUM_CLASSES, TASKS, Found, Variable
 from mmlape.new.heads import HEADS, max_per_img
 from mmlape.new.recipe import METRICS, Model, Recipe
 from mmlape.weights.plain_config import docstring, write_plain
 
+_CLASSES = dict(
+    segmentation='the classes, in the order of the numbers in label maps',
+    boxes='the classes, as the files of annotations name them',
+    masks='the classes, as the files of annotations name them',
+    classes='the classes, in the order of the numbers in the lists of images',
+)
 DATA = {
     'segmentation': 'datasets/segmentation',
     'boxes': 'datasets/coco',
@@ -20,7 +26,7 @@ DATA = {
 FINE_TUNED = dict(rate=1e-4, decay=0.8)
 """The rate of weights that are trained on, in their last layer, and what each layer before it has of that."""
 LENGTH = ('schedules/mini', 'default_runtime')
-IMG_SIZE = Variable('img_size')
+IMG_SIZE, MAX_ITERS, INTERVAL = Variable('img_size'), Variable('max_iters'), Variable('val_interval')
 CACHE = 256
 """MiB of decoded images of each worker, of which windows are cropped."""
 
@@ -46,21 +52,24 @@ def config_text(
     )
     over = HEADS[found.task][model.head]
     bases = [f'mmlape::_base_/{base}.py' for base in (over.base, DATA[found.task], *LENGTH)]
+    side = f'the side of the {"windows" if recipe.tiling else "images"} in training, also of an exported graph'
     parts: dict[str, dict[str, Any]] = {
         '': dict(_base_=bases),
-        'the classes, in the order of their labels': dict(classes=found.classes),
-        f'the side of the {"windows" if recipe.tiling else "images"}, also of an exported graph': dict(
-            img_size=recipe.side
+        _CLASSES[found.task]: dict(classes=found.classes),
+        **({'their colours in drawings': dict(palette=found.palette)} if found.palette else {}),
+        side: dict(img_size=recipe.side),
+        'the length of the run, and what lies between two validations, in iterations': dict(
+            max_iters=recipe.iterations, val_interval=recipe.interval
         ),
         'a backbone, and heads for these classes': dict(
             model=dict(
-                data_preprocessor=_preprocessor(found, model, recipe),
+                data_preprocessor=_preprocessor(found, model),
                 backbone=dict(_delete_=True, **model.backbone),
                 **over.part(found, model, recipe),
             )
         ),
         'the images, and what is done to them': _data(found, datasets, recipe),
-        'the length: change both numbers alike': _schedule(found, model, recipe, over.rate),
+        'rates, and what is kept': _schedule(found, model, recipe, over.rate),
     }
     blocks = []
     for comment, values in parts.items():
@@ -69,9 +78,9 @@ def config_text(
     return docstring(head) + '\n' + '\n'.join(blocks)
 
 
-def _preprocessor(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+def _preprocessor(found: Found, model: Model) -> dict[str, Any]:
     of_task: dict[str, dict[str, Any]] = dict(
-        segmentation=dict(size=(recipe.side, recipe.side)), classes=dict(num_classes=len(found.classes))
+        segmentation=dict(size=(IMG_SIZE, IMG_SIZE)), classes=dict(num_classes=NUM_CLASSES)
     )
     images = dict(mean=list(model.normalisation.mean), std=list(model.normalisation.std))
     return of_task.get(found.task, {}) | images
@@ -83,7 +92,7 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
     replaced = {} if found.task == 'segmentation' else dict(_delete_=True)
     dataset: dict[str, Any] = dict(datasets['train'], pipeline=train)
     if found.task in ('boxes', 'masks'):
-        dataset['filter_cfg'] = dict(filter_empty_gt=True, min_size=1)
+        dataset['filter_cfg'] = dict(filter_empty_gt=False, min_size=1)
     if recipe.oversample:
         dataset = dict(type='ClassBalancedDataset', oversample_thr=recipe.oversample, dataset=dataset)
     if recipe.tiling:
@@ -103,28 +112,28 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
         val_dataloader=validation,
         test_dataloader=Variable('val_dataloader'),
         **evaluators,
-        **_loops(recipe.tiling),
+        **_loops(found, recipe.tiling),
     )
 
 
-def _loops(tiling: Tiling | None) -> dict[str, Any]:
+def _loops(found: Found, tiling: Tiling | None) -> dict[str, Any]:
     """Return the loops of validation and test, which go by tiles where there are windows."""
     if tiling is None:
         return {}
-    tiles = dict(tile=IMG_SIZE, overlap=tiling.overlap)
+    shared = 'img_size // 3' if found.task == 'segmentation' else f'min({tiling.overlap}, img_size // 2)'
+    tiles = dict(tile=IMG_SIZE, overlap=Variable(shared))
     loops = ('val', 'Val'), ('test', 'Test')
     return {f'{split}_cfg': dict(type=f'mmlape.Tiled{name}Loop', **tiles) for split, name in loops}
 
 
 def _segmentation(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
-    side = recipe.side
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     labels: dict[str, Any] = dict(type='LoadAnnotations')
-    scale = (4 * side, side)  # the longer side at most, the shorter side
+    scale = (_sides('4 *'), IMG_SIZE)  # the longer side at most, the shorter side
     resized = dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True)
     train = [
         *([_LOAD_KEPT, labels] if recipe.tiling else [load, labels, resized]),
-        dict(type='RandomCrop', crop_size=(side, side), cat_max_ratio=0.75),
+        dict(type='RandomCrop', crop_size=(IMG_SIZE, IMG_SIZE), cat_max_ratio=0.75),
         dict(type='RandomFlip', prob=0.5),
         dict(type='PhotoMetricDistortion'),
         dict(type='PackSegInputs'),
@@ -134,33 +143,37 @@ def _segmentation(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]
 
 
 def _detection(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
-    side = recipe.side
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     boxes: dict[str, Any] = dict(type='LoadAnnotations', with_bbox=True, with_mask=found.task == 'masks')
     if recipe.tiling and found.task == 'masks' and found.has_polygons:
         boxes['poly2mask'] = False  # masks of large images would fill the memory
-    scales = [(2 * side, side * part // 8) for part in (6, 7, 8, 9, 10)]
+    longer = _sides('2 *')  # at most
+    scales = [(longer, _sides(f'{part} *', '// 8')) for part in (6, 7, 8, 9, 10)]
     changed = [load, boxes, dict(type='RandomChoiceResize', scales=scales, keep_ratio=True)]
     if recipe.tiling:
         crop = dict(type='mmlape.RandomCrop', crop_size=(IMG_SIZE, IMG_SIZE), min_kept=MIN_KEPT)
         changed = [_LOAD_KEPT, boxes, crop]
     train = [*changed, dict(type='RandomFlip', prob=0.5), dict(type='PackDetInputs')]
     keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')
-    resize = [] if recipe.tiling else [dict(type='Resize', scale=(2 * side, side), keep_ratio=True)]
+    resize = [] if recipe.tiling else [dict(type='Resize', scale=(longer, IMG_SIZE), keep_ratio=True)]
     return train, [load, *resize, boxes, dict(type='PackDetInputs', meta_keys=keys)]
 
 
 def _classification(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
-    side = recipe.side
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     train = [
         load,
-        dict(type='RandomResizedCrop', scale=side, crop_ratio_range=(0.5, 1.0)),
+        dict(type='RandomResizedCrop', scale=IMG_SIZE, crop_ratio_range=(0.5, 1.0)),
         dict(type='RandomFlip', prob=0.5, direction='horizontal'),
         dict(type='PackInputs'),
     ]
-    shorter = dict(type='ResizeEdge', scale=side * 8 // 7, edge='short')
-    return train, [load, shorter, dict(type='CenterCrop', crop_size=side), dict(type='PackInputs')]
+    shorter = dict(type='ResizeEdge', scale=_sides('8 *', '// 7'), edge='short')
+    return train, [load, shorter, dict(type='CenterCrop', crop_size=IMG_SIZE), dict(type='PackInputs')]
+
+
+def _sides(before: str, behind: str = '') -> Variable:
+    """Return a multiple of the side as it stands in a config."""
+    return Variable(f'{before} img_size {behind}'.strip())
 
 
 _LOAD_KEPT: dict[str, Any] = dict(type='mmlape.LoadImageFromFile', cache_mib=CACHE)
@@ -168,16 +181,15 @@ _PIPELINES = {'segmentation': _segmentation, 'boxes': _detection, 'masks': _dete
 
 
 def _schedule(found: Found, model: Model, recipe: Recipe, rate: float) -> dict[str, Any]:
-    metric = METRICS[found.task]
-    warmup = min(100, recipe.iterations // 10)
+    metric, warmup = METRICS[found.task], Variable('min(100, max_iters // 10)')
     values: dict[str, Any] = dict(
-        train_cfg=dict(max_iters=recipe.iterations, val_interval=recipe.interval),
+        train_cfg=dict(max_iters=MAX_ITERS, val_interval=INTERVAL),
         param_scheduler=[
             dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup),
             dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup),
         ],
         optim_wrapper=dict(optimizer=dict(lr=rate), paramwise_cfg=_groups(model, rate)),
-        default_hooks=dict(checkpoint=dict(interval=recipe.interval, save_best=metric, rule='greater')),
+        default_hooks=dict(checkpoint=dict(interval=INTERVAL, save_best=metric, rule='greater')),
         auto_scale_lr=dict(base_batch_size=recipe.batch),
     )
     if recipe.patience:

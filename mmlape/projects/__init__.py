@@ -56,7 +56,6 @@ COMMANDS = {
         ('visualize-pe', 'pe_figures', 'draw the position embedding of each layer, and its correlation'),
         ('probe', 'probe', 'probe how much position the features of any plain ViT hold, by layer'),
         ('few-shot', 'few_shot', "measure few-shot accuracy of a classifier's features, such as 25-shot on ImageNet"),
-        ('pe-bench', 'pe_bench', 'compare a position encoding of your own with ours: an hour of two cores'),
         ('size-sweep', 'size_sweep', 'evaluate trained models at several test sizes, as a table and a figure'),
         ('vtab', 'vtab', 'fine-tune a pretrained model on the sets of VTAB-1k, and average'),
     )

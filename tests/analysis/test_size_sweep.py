@@ -13,6 +13,8 @@ import torch
 from config_helpers import ROOT, build, find, load
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
+from mmpretrain.datasets import PackInputs
+from mmpretrain.models import ImageClassifier
 from scipy.stats import sem, t, ttest_1samp, ttest_ind
 from synthetic import write_run
 
@@ -25,7 +27,7 @@ from mmlape.lab.engine.trained import Trained
 from mmlape.projects.size_sweep import sweep as size_sweep
 from mmlape.projects.size_sweep.command import SCALES
 from mmlape.projects.size_sweep.models import Swept, read_models
-from mmlape.projects.size_sweep.sweep import at_scale, at_size, build_report, draw_canvas
+from mmlape.projects.size_sweep.sweep import at_scale, at_size, build_report, draw_canvas, sweep_table
 from mmlape.tables import header_of, rows_of
 
 RESIZE = """
@@ -51,50 +53,38 @@ def test_images_of_an_array_are_resized():
     assert image.shape[:2] == (42, 42)
 
 
+def test_a_class_is_a_type_too():
+    cfg = load(ROOT / 'configs/compact/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
+    pipeline = cfg.test_dataloader.dataset.pipeline
+    cfg.model.type, pipeline[-1]['type'] = ImageClassifier, PackInputs
+    assert at_size(cfg, 42).test_dataloader.dataset.pipeline[0]['scale'] == 42
+
+
 def trained(arm, name, cfg=None, checkpoint='m.pth'):
     return Swept(arm, name, Trained(cfg, str(checkpoint)))
 
 
-@pytest.fixture
-def swept(tmp_path):
-    """Build the report of results that are given by model and size."""
-
-    def report(models, results, trained_at=28):
-        trained = dict.fromkeys(results, trained_at)
-        return build_report(models, results, trained, 'shorter side', tmp_path)
-
-    return report
-
-
-def test_checkpoints_of_one_config_are_averaged(swept):
-    """By a formula of its own: means over the models that have a value, shares of each model's own."""
+def test_checkpoints_of_one_config_are_averaged():
+    """Over the models that have a value."""
     results = {'a (1)': {28: {'mIoU': 30.0}, 36: {'mIoU': 20.0}}, 'a (2)': {28: {'mIoU': 32.0}, 36: {'mIoU': None}}}
     results |= {'b': {28: {'mIoU': 0.0}, 36: {'mIoU': 5.0}}}
     models = [trained('a', 'a (1)'), trained('a', 'a (2)'), trained('b', 'b')]
-    report = swept(models, results)
+    report = build_report(models, results, 'mIoU', 'title')
     found = {
         result.name: {name: entry.values for name, entry in result.summary.last.metrics.items()}
         for result in report.results
     }
     assert found == {
-        'a': {
-            'mIoU at 28': {1: 30, 2: 32},
-            'mIoU at 36': {1: 20},
-            'mIoU at 28, kept': {1: 100, 2: 100},
-            'mIoU at 36, kept': {1: pytest.approx(200 / 3)},
-        },
+        'a': {'mIoU at 28': {1: 30, 2: 32}, 'mIoU at 36': {1: 20}},
         'b': {'mIoU at 28': {1: 0}, 'mIoU at 36': {1: 5}},
     }
-    assert report.result('a').metrics == ('mIoU at 28', 'mIoU at 36', 'mIoU at 36, kept')
-    table = report.first[0].content
-    assert rows_of(table) == [('a', 2, '31.00 100%', '20.00 67%'), ('b', 1, '0.00', '5.00')]
-    shares = swept(models[:1], {'a (1)': results['a (1)']}, 36).result('a').summary.last.metrics
-    assert [shares[f'mIoU at {size}, kept'].mean for size in (28, 36)] == [150, 100]
+    table = sweep_table(report, 'mIoU', (28, 36))
+    assert rows_of(table) == [('a', 2, '31.00', '20.00'), ('b', 1, '0.00', '5.00')]
     with pytest.raises(DataError, match='mIoU is undefined'):
-        swept(models[:1], {'a (1)': {28: {'mIoU': None}}})
+        build_report(models[:1], {'a (1)': {28: {'mIoU': None}}}, 'mIoU', 'title')
 
 
-def test_arms_are_compared_size_by_size_over_their_seeds(swept):
+def test_arms_are_compared_size_by_size_over_their_seeds():
     """AP is in points; runs of a study are known by their seeds, so that pairs are of one seed."""
     aps = {'rope': {3: 0.40, 5: 0.44, 7: 0.45}, 'fire': {7: 0.36, 3: 0.30, 5: 0.31}}
     results = {
@@ -102,7 +92,8 @@ def test_arms_are_compared_size_by_size_over_their_seeds(swept):
         for arm, seeds in aps.items()
         for seed, ap in seeds.items()
     }
-    report = swept([trained(name.split('/')[0], name) for name in results], results, 32)
+    models = [trained(name.split('/')[0], name) for name in results]
+    report = build_report(models, results, 'coco/bbox_mAP', 'title')
     (one,) = (pair for pair in report.comparisons if pair.metric == 'box AP at 24')
     assert (one.arm, one.baseline, one.which) == ('fire', 'rope', 'last')
     gains = [50 * (aps['fire'][seed] - aps['rope'][seed]) for seed in (3, 5, 7)]
@@ -110,9 +101,10 @@ def test_arms_are_compared_size_by_size_over_their_seeds(swept):
     assert one.paired.p == pytest.approx(ttest_1samp(gains, 0).pvalue)
     ours, theirs = ([50 * ap for ap in aps[arm].values()] for arm in ('fire', 'rope'))
     assert one.welch.p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue)
-    cell = dict(zip(header_of(report.first[0].content), rows_of(report.first[0].content)[0], strict=True))['32']
+    table = sweep_table(report, 'coco/bbox_mAP', (24, 32))
+    cell = dict(zip(header_of(table), rows_of(table)[0], strict=True))['32']
     low, high = t.interval(0.95, 2, np.mean([40, 44, 45]), sem([40, 44, 45]))
-    assert cell == f'43.00 [{low:.2f}, {high:.2f}] 100%'
+    assert cell == f'43.00 [{low:.2f}, {high:.2f}]'
 
 
 def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
@@ -287,7 +279,7 @@ def test_the_tool(tmp_path, python):
     (arm,) = json.loads(found)['arms'].values()
     small, large = (arm['last']['metrics'][f'mIoU at {size}']['values'] for size in (24, 32))
     assert small['1'] == small['2'] != large['1'] == large['2']
-    assert 'box' not in found and 'mIoU at 24' in (tmp_path / 'sweep/report.md').read_text()
+    assert 'box' not in found and 'mIoU by the shorter side' in (tmp_path / 'sweep/size_sweep.md').read_text()
     assert (tmp_path / 'sweep/size_sweep.png').stat().st_size > 5000
     (tmp_path / 'sweep/tiny (2)/size_32/metrics.json').unlink()
     again = tiny.run(*command, cwd=tmp_path, **python)

@@ -11,6 +11,7 @@ from PIL import Image
 from mmlape.backbones import open_model
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer
+from mmlape.models.base.figures import layer_positions
 from mmlape.projects.pe_figures.position import (
     cosines,
     describe_map,
@@ -52,7 +53,7 @@ def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, gra
         received = attention_inputs(model, torch.randn(1, 3, *size))
     grid = token_grid(model, size)
     assert grid == (size[0] // 8, size[1] // 8)
-    for seen, (joined, tokens) in zip(model.layer_positions(grid), received, strict=True):
+    for seen, (joined, tokens) in zip(layer_positions(model, grid), received, strict=True):
         torch.testing.assert_close(joined - tokens, seen, atol=1e-5, rtol=0)
 
 
@@ -70,14 +71,14 @@ def test_what_attention_receives_of_empty_tokens(tiny_arch, joining, patch_norm,
         torch.nn.init.zeros_(part.weight)
         torch.nn.init.zeros_(part.bias)
     received = attention_inputs(model, torch.randn(1, 3, 40, 24))
-    for seen, (joined, _) in zip(model.layer_positions((5, 3)), received, strict=True):
+    for seen, (joined, _) in zip(layer_positions(model, (5, 3)), received, strict=True):
         torch.testing.assert_close(joined, seen, atol=1e-5, rtol=0)
 
 
 def test_norm_after_the_position_embedding_is_part_of_it(tiny_arch):
     model = vit(arch=tiny_arch, patch_norm='post-posemb')
     expected = norm(model.blocks[0].norm1, norm(model.norm_pre, model.pos_embed[0, 1:].detach().double().numpy()))
-    np.testing.assert_allclose(next(model.layer_positions(GRID)), expected, atol=1e-5)
+    np.testing.assert_allclose(next(layer_positions(model, GRID)), expected, atol=1e-5)
 
 
 def test_relative_bias_is_shown_as_it_is(tiny_arch):
@@ -201,7 +202,7 @@ def test_stages_and_windows_are_drawn_on_their_own_grids(tmp_path, options, grid
     assert [layer.row.shape for layer in layers] == grids
     assert layers[-1].token == (1, 3) and views[0].token == (2, 6)
     if options['pe_type'] == 'learnable':
-        expected = cosines(list(model.layer_positions((8, 8)))[2])[1 * 4 + 3]
+        expected = cosines(list(layer_positions(model, (8, 8)))[2])[1 * 4 + 3]
         np.testing.assert_allclose(layers[2].row.flatten(), expected, atol=1e-6)
     with np.load(tmp_path / 'position.npz') as arrays:
         assert ('0/maps/4' in arrays) == (options['pe_type'] == 'learnable')

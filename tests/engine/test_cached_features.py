@@ -162,3 +162,15 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path):
     store.folder.chmod(0o777)
     with pytest.raises(Exception, match='you alone can write'):
         FeatureStore(tmp_path, {}, ['a'], 1, torch.float16)
+
+
+def test_two_processes_train_as_one_from_one_store(config, tmp_path):
+    norm = "model.decode_head.norm_cfg={'type':'GN','num_groups':4}"
+    fixed = [norm, 'model.decode_head.dropout_ratio=0', 'auto_scale_lr.base_batch_size=4']
+    tiny.train(config, tmp_path / 'one', '--seed', 1, '--cfg-options', *fixed, 'train_dataloader.batch_size=4')
+    before = files(tmp_path)
+    shutil.rmtree(tmp_path / 'cache')
+    script = tiny.ROOT / 'tools' / 'dist_train.sh'
+    tiny.run(script, config, 2, '--work-dir', tmp_path / 'two', '--seed', 1, '--cfg-options', *fixed, cwd=tmp_path)
+    assert set(files(tmp_path)) == set(before)
+    assert tiny.difference(tmp_path / 'one/iter_6.pth', tmp_path / 'two/iter_6.pth') < 1e-5

@@ -154,6 +154,7 @@ COMMANDS_CALLED = {
                 [Path('a')],
             ),
             'mmlape.lab.experiments.report.console_table': '',
+            'mmlape.lab.experiments.report.comparison_lines': [],
         },
     ),
     'sample-size': Command(
@@ -269,8 +270,6 @@ COMMANDS_CALLED = {
             'mmlape.lab.export.model.export': WRITTEN,
             'mmlape.lab.export.model.image_size': (8, 8),
             'mmlape.backbones.export_backbone_of': WRITTEN,
-            'mmlape.lab.export.integer.export_integers': WRITTEN,
-            'mmlape.lab.export.integer.calibration_files': ([], []),
             'mmlape.lab.export.model.complete': None,
             'mmlape.lab.export.check.check': SimpleNamespace(passes=True),
             'mmlape.lab.analysis.images.files_of': [],
@@ -279,8 +278,7 @@ COMMANDS_CALLED = {
             'trained': [('b.py m.pth',), ('a.py n.pth',)],
             '--size': [('--size 32',), ('--size 32 48',)],
             '--batch': [('--batch 4',), ('--batch dynamic',)],
-            '--precision': [('--precision fp16',)],
-            '--calibration': [('--precision int8 --calibration d',)],
+            '--graph': [('--check d --graph g.onnx',)],
             '--out': [('--out p.onnx',), ('--out made',)],
         },
         '--out o.onnx',
@@ -329,22 +327,10 @@ COMMANDS_CALLED = {
         },
         {'trained': [('b.py m.pth',), ('a.py n.pth',)], '--data': [('--data b.py',)]},
     ),
-    'pe-bench': Command(
-        'f.py',
-        {
-            'mmlape.projects.pe_bench.contract.import_kind': 'mine',
-            'mmlape.projects.pe_bench.contract.check_kind': None,
-            'mmlape.projects.pe_bench.bench.run_bench': 0,
-        },
-    ),
     'probe': Command(
         'a.py',
-        {
-            'mmlape.projects.probe.probing.probe_models': ['probe'],
-            'mmlape.projects.probe.page.summary_table': TABLE,
-            'mmlape.projects.probe.page.write_probe_page': [Path('index.html')],
-        },
-        {'--shifts': [('--shifts 3 2 3',)]},
+        {'mmlape.projects.probe.probing.probe_models': ['probe'], 'mmlape.projects.probe.probing.write_probes': None},
+        {'models': [('b.py',), ('a.py b.py',)]},
         '--out o',
     ),
     'size-sweep': Command(
@@ -352,7 +338,8 @@ COMMANDS_CALLED = {
         {
             'mmlape.projects.size_sweep.models.read_models': (['models'], ['default, seed 3: failed']),
             'mmlape.projects.size_sweep.sweep.sweep_models': (
-                SimpleNamespace(first=[SimpleNamespace(content=TABLE)], title='title'),
+                SimpleNamespace(title='title'),
+                TABLE,
                 [Path('index.html')],
             ),
         },
@@ -364,8 +351,9 @@ COMMANDS_CALLED = {
         '--out o',
     ),
     'demo': Command('', {'mmlape.lab.experiments.demo.run_demo': None}),
-    'completion': Command('bash', {'shtab.complete': 'script'}, {'shell': [('tcsh',)]}),
-    'doctor': Command('', {'mmlape.lab.environment.doctor.examine': [], 'mmlape.lab.environment.doctor.show': 0}),
+    'doctor': Command(
+        '', {'mmlape.lab.environment.doctor.stack_problems': [], 'mmlape.lab.environment.packages.installed': None}
+    ),
     'install-ops': Command(
         '',
         {
@@ -517,8 +505,6 @@ def calls_of(monkeypatch, tmp_path, capsys):
 
 
 def test_each_option_arrives_where_it_belongs(calls_of, tmp_path):
-    if importlib.util.find_spec('shtab') is None:
-        pytest.skip('the package that completes is not installed')
     assert set(COMMANDS_CALLED) == set(ACTIONS)
     told = []
     for name in each(COMMANDS_CALLED):
@@ -543,7 +529,7 @@ UNUSED = {
     'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
     'status --json --watch': 'not allowed with argument',
     'print-config a.py --from --shorten 0.5': 'give no --shorten',
-    'export-onnx a.py m.pth --calibration d': '--precision int8 and --calibration DIR belong together',
+    'export-onnx a.py m.pth --graph g.onnx': '--graph names what --check DIR compares',
     'make-mini-data d --density 1 2': '--density is an option of objects (--objects)',
 }
 

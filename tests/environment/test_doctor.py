@@ -1,4 +1,4 @@
-"""The doctor, and what explains a failed import, as subprocesses, in the working environment and in broken ones."""
+"""What explains a failed import, as subprocesses, in the working environment and in broken ones."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import forking_python
 import tiny
 from each import each
 
-from mmlape.lab.environment.packages import PACKAGES, install_line
+from mmlape.lab.environment.packages import install_line
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,12 +52,9 @@ def fake_distribution(folder: Path, module: str, distribution: str, version: str
     (info / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n')
 
 
-def test_healthy_environment(tmp_path: Path):
+def test_a_working_environment_has_no_problem(tmp_path: Path):
     printed = tiny.run(sys.executable, '-m', 'mmlape', 'doctor', cwd=tmp_path)
-    names = ('Python', 'libraries', *PACKAGES, 'CUDA', 'mmcv ops, CPU', 'mmcv ops, CUDA', 'COCO AP', 'deformops')
-    assert [line[5:21].strip() for line in printed.splitlines()[-len(names) - 1 : -1]] == list(names)
-    assert 'FAIL' not in printed and 'NMS and RoIAlign run (' in printed
-    assert printed.endswith('training can run here\n')
+    assert printed.endswith('the packages of this installation can be imported\n')
 
 
 def test_what_is_missing_is_named_with_the_line_that_installs_it(tmp_path: Path):
@@ -66,51 +63,33 @@ def test_what_is_missing_is_named_with_the_line_that_installs_it(tmp_path: Path)
     own = forking_python.executable()
     for hide, modules, problem, line in each((
         (HIDE.format(name='mmcv._ext'), ('mmcv._ext', 'mmcv.ops'), 'mmcv has no ops', f'{own} -m mmlape install-ops'),
-        (symbol, ('mmcv._ext', 'mmcv.ops'), "mmcv's ops do not run on CPU: ImportError: _ZN", install_line('mmcv')),
+        (symbol, ('mmcv._ext', 'mmcv.ops'), "mmcv's ops do not run: ImportError: _ZN", install_line('mmcv')),
         (HIDE.format(name='mmdet'), ('mmdet',), 'mmdet is not installed', install_line('mmdet')),
     )):  # fmt: skip
         printed = forked_doctor(hide, *modules, cwd=tmp_path)
-        assert f'problem: {problem}' in printed and 'Traceback' not in printed
+        assert problem in printed and 'Traceback' not in printed
         assert f'{line.removeprefix(sys.executable)}\n' in printed
-        assert printed.endswith('training cannot run here\n')
 
 
 def test_nothing_installed_at_all():
-    """Not even rich: the table is plain. For training, nothing is to be installed into this environment."""
+    """Without OpenMMLab, torch alone is asked for."""
     done = doctor()
-    assert done.returncode == 1, done.stderr
-    assert 'torch is not installed' in done.stdout and install_line('torch') in done.stdout
-    assert 'not installed: numpy, packaging, safetensors' in done.stdout
-    *_, state, last = done.stdout.splitlines()
-    assert state == 'models and checkpoints cannot be used here'
-    assert last.endswith(f": python3 -m venv NEW && NEW/bin/pip install '{ROOT}[stack]'")
+    assert done.returncode == 1 and done.stdout.strip().startswith('torch is not installed'), done.stderr
+    assert install_line('torch') in done.stdout and done.stdout.count('installed') == 1
 
 
 def test_beside_timm_alone_nothing_is_wrong(tmp_path: Path):
-    """Whoever installed mmlape for its models is told of no package of OpenMMLab, nor of other versions of his own."""
+    """Whoever installed mmlape for its models is told of no package of OpenMMLab."""
     hidden = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'addict', 'statsmodels')
     printed = forked_doctor(''.join(HIDE.format(name=name) for name in hidden), *hidden, cwd=tmp_path, status=0)
-    assert 'FAIL' not in printed and 'problem' not in printed and '==' not in printed
-    assert '-    OpenMMLab       not installed: needed for training only\n' in printed
-    assert 'models and checkpoints can be used here\n' in printed
+    assert printed.endswith('can be imported\n') and '==' not in printed
 
 
-def test_versions_and_distributions_that_are_installed(tmp_path: Path):
-    """Old ones are refused, a torch that reads checkpoints less safely is warned of, fork and original are known."""
-    cases = [
-        ('mmcv', 'mmcv', '1.7.0', 'mmcv 1.7.0 is too old: mmlape needs 2.1.0 or newer'),
-        ('torch', 'torch', '2.5.1', 'torch 2.5.1 is too old: mmlape needs 2.6.0 or newer'),
-        ('torch', 'torch', '2.9.1+cpu', 'warning: with torch before 2.10.0 a malicious checkpoint can corrupt memory'),
-        *((module, name, '9.8.7', f'9.8.7 from {name}')
-          for module in ('mmengine', 'mmcv', 'mmdet') for name in PACKAGES[module].distributions[:2]),
-    ]  # fmt: skip
-    for number, (module, distribution, version, words) in each([*enumerate(cases)]):
-        fake_distribution(tmp_path / str(number), module, distribution, version)
-        (tmp_path / str(number) / module / '__init__.py').write_text('raise ImportError')
-        assert words in doctor(tmp_path / str(number)).stdout
-    fake_distribution(tmp_path / 'new', 'torch', 'torch', '2.10.0')
-    (tmp_path / 'new' / 'torch' / '__init__.py').write_text('raise ImportError')
-    assert 'malicious' not in doctor(tmp_path / 'new').stdout
+def test_versions_that_are_too_old_are_refused(tmp_path: Path):
+    for module, version, oldest in each((('mmcv', '1.7.0', '2.1.0'), ('torch', '2.5.1', '2.6.0'))):
+        fake_distribution(tmp_path / module, module, module, version)
+        words = f'{module} {version} is too old: mmlape needs {oldest} or newer'
+        assert words in doctor(tmp_path / module).stdout
 
 
 def test_a_command_without_torch_gets_the_line():

@@ -18,7 +18,7 @@ from mmlape.cli import main
 from mmlape.commands import COMMANDS
 from mmlape.registry import DATASETS, MODELS
 
-assert not {'vtab', 'few-shot', 'size-sweep', 'pe-bench', 'probe', 'visualize-pe'} & set(COMMANDS)
+assert not {'vtab', 'few-shot', 'size-sweep', 'probe', 'visualize-pe'} & set(COMMANDS)
 assert main(['vtab', 'studies/vtab.yml']) == 2
 assert MODELS.get('CeiT') is MODELS.get('LiT') is DATASETS.get('CaptionDataset') is None
 names = mmlape.list_models()

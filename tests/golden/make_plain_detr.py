@@ -1,8 +1,9 @@
 """Golden data of Plain-DETR: impiga/Plain-DETR (at 6ad930b), and DINOv3's form of it (at 6876159).
 
-``python tests/golden/make_plain_detr.py PLAIN_DETR DINOV3``, two checkouts. Both detect on two padded images through
-a convolution of patches, in float64, at weights that ``uniform`` makes of the public names. Kept are a number for
-each output, each loss, and each parameter's gradient of the sum of the losses, and what is predicted in evaluation.
+``python tests/golden/make_plain_detr.py PLAIN_DETR DINOV3``, two checkouts. Both detect on two images of odd sizes,
+padded to complete patches, through a convolution of patches, in float64, at weights that ``uniform`` makes of the
+public names. Kept are a number for each output, each loss, and each parameter's gradient of the sum of the losses, and
+what is predicted in evaluation, for originals that were resized by a factor for each axis.
 """
 
 import json
@@ -33,10 +34,10 @@ from main import get_args_parser  # noqa: E402
 from models import backbone as plain_backbone  # noqa: E402
 from models import detr as plain  # noqa: E402
 from models.matcher import HungarianMatcher  # noqa: E402
-from util.misc import nested_tensor_from_tensor_list  # noqa: E402
+from util.misc import NestedTensor  # noqa: E402
 
 PATCH, LAYERS, CHANNELS, DIMS, QUERIES, MANY, TIMES = 16, 4, 8, 32, 5, 7, 3
-SIZES = ((96, 128), (64, 160))
+SIZES, PADDED, FACTORS = ((97, 131), (61, 159)), (112, 160), (0.5, 0.25)  # rows and columns
 OBJECTS = (([[40.0, 30, 50, 40], [90, 60, 30, 60]], [1, 0]), ([[100.0, 30, 80, 35]], [2]))
 
 
@@ -104,9 +105,10 @@ def record(name: str, model: nn.Module) -> dict[str, np.ndarray]:
     }
     model.double().train().load_state_dict(weights)
     own = dict(model.named_parameters())  # without what is twice in the state dict
-    images = nested_tensor_from_tensor_list([uniform(f'image {name}', (3, *size)) for size in SIZES])
-    if name == 'dinov3':
-        images = theirs.NestedTensor(images.tensors, images.mask)
+    pixels, mask = torch.zeros(len(SIZES), 3, *PADDED).double(), torch.ones(len(SIZES), *PADDED, dtype=torch.bool)
+    for image, outside, (height, width) in zip(pixels, mask, SIZES):
+        image[:, :height, :width], outside[:height, :width] = uniform(f'tall image {name}', (3, height, width)), False
+    images = (theirs.NestedTensor if name == 'dinov3' else NestedTensor)(pixels, mask)
     out = model(images)
     best = out['enc_outputs']['pred_logits'][..., 0].topk(QUERIES + MANY + 1).values
     assert (best.diff().abs() > 1e-6).all(), 'equal proposals, whose order is nowhere'
@@ -136,7 +138,7 @@ def record(name: str, model: nn.Module) -> dict[str, np.ndarray]:
     model.num_queries = model.transformer.two_stage_num_proposals = QUERIES
     with torch.no_grad():
         out = model(images)
-    predicted = plain.PostProcess(6, True)(out, torch.tensor(SIZES), 2 * torch.tensor(SIZES))
+    predicted = plain.PostProcess(6, True)(out, torch.tensor(SIZES), torch.tensor(SIZES) / torch.tensor(FACTORS))
     data['predicted'] = [{key: value.tolist() for key, value in each.items()} for each in predicted]
     data['logits'], data['boxes'] = (out[f'pred_{key}'].tolist() for key in ('logits', 'boxes'))
     print(name, {key: round(value, 3) for key, value in data['losses'].items()})

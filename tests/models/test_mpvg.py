@@ -14,6 +14,7 @@ from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.base.figures import layer_positions
 from mmlape.models.position import joinings
 from mmlape.models.swin.layers import merge_cells
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
@@ -238,7 +239,7 @@ def test_what_attention_sees_of_the_pe():
     """Of tokens that are only the PE: its norm among the tokens, and w_l beside it from the second layer on."""
     model = randomise(MODELS['ViT'](pe_joining='mpvg'))
     w = table = model.pos_embed
-    for number, (layer, seen) in enumerate(zip(model.blocks, model.layer_positions((4, 4)), strict=True)):
+    for number, (layer, seen) in enumerate(zip(model.blocks, layer_positions(model, (4, 4)), strict=True)):
         w = layer.pe_norm(w) if number else w
         torch.testing.assert_close(seen, (layer.norm1(table) + (w if number else 0))[0])
 

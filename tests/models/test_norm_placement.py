@@ -18,6 +18,7 @@ from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer
+from mmlape.models.base.figures import layer_positions
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 
 ALL = list(placements())
@@ -182,7 +183,7 @@ def test_a_file_tells_the_placement_and_loads_strictly(tmp_path, placement):
 
 def test_positions_pass_the_norms_of_the_sums():
     model = vit(norm_placement='post').double()
-    first, second = model.layer_positions((4, 4))
+    first, second = layer_positions(model, (4, 4))
     pe = model.pos_embed[0, 1:]
     block = model.blocks[0]
     torch.testing.assert_close(first, pe.detach())

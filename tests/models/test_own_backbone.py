@@ -1,5 +1,7 @@
 """A user's backbone makes two calls, and its base does what follows; an adapter of its own reads its files."""
 
+import subprocess
+import sys
 from copy import deepcopy
 
 import pytest
@@ -14,12 +16,12 @@ from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES
 from mmlape.models import VisionTransformer
+from mmlape.models.arguments import own_parameters
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
 from mmlape.models.base.describing import signature
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
-from mmlape.models.names import own_parameters
 from mmlape.models.position import AttentionSlot, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.registry import MODELS
@@ -76,6 +78,18 @@ class Signed(Own):
     checkpoint_adapter = CheckpointAdapter(signs=(r'blocks\.0\.attn\.qkv\.', r'patch_embed\.weight'))
 
 
+def test_a_model_is_imported_without_what_knows_files():
+    """That is imported by the first question about files, such as a state dict."""
+    code = """if True:
+        import sys
+        from mmlape.models.vit.model import VisionTransformer
+        loaded = [name for name in sys.modules if name.startswith('mmlape.')]
+        assert not [name for name in loaded if name.startswith(('mmlape.checkpoint', 'mmlape.weights'))], loaded
+        VisionTransformer('deit-tiny').state_dict()
+        assert 'mmlape.checkpoint.loading' in sys.modules"""
+    subprocess.run([sys.executable, '-c', code], check=True)
+
+
 def test_complete_adds_position_encodings_and_freezes():
     torch.manual_seed(0)
     model = Own(['learnable', 'cpe', 'rpe'], frozen_stages=1)
@@ -129,11 +143,11 @@ def test_each_backbone_makes_both_calls(kind):
     with torch.device('meta'):
         model = kind(**{**options, **NEEDED.get(kind.__name__, {})})
     assert model._unfinished is None and set(own_parameters(kind)) <= set(model.arguments)
-    config = model.recorded_config()
+    config = recorded_config(model)
     assert config.pop('type') == f'mmlape.{kind.__name__}'
     with torch.device('meta'):
         again = kind(**config)
-    assert again.recorded_config() == {'type': f'mmlape.{kind.__name__}', **config}
+    assert recorded_config(again) == {'type': f'mmlape.{kind.__name__}', **config}
     assert signature(again.state_dict()) == signature(model.state_dict())
 
 

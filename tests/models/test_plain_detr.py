@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.heads import PLAIN_DETR, UNUSED_IDS, describe_heads
 from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.errors import ConfigError, DataError
-from mmlape.projects.plain_detr.losses import Objects, losses
+from mmlape.projects.plain_detr.boxes import Boxes
+from mmlape.projects.plain_detr.losses import Objects, losses, losses_of
 from mmlape.projects.plain_detr.model import PlainDETRHead, sides, windowed
 from mmlape.projects.plain_detr.net import PlainDETRNet
 
@@ -26,7 +28,7 @@ GOLDEN = Path(__file__).parents[1] / 'golden'
 sys.path.insert(0, str(GOLDEN))
 from recording import project, uniform  # noqa: E402
 
-SIZES = ((96, 128), (64, 160))
+SIZES, PADDED, FACTORS = ((97, 131), (61, 159)), (112, 160), (0.5, 0.25)  # rows and columns
 PATCH, LAYERS, CHANNELS, QUERIES, MANY, TIMES = 16, 4, 8, 5, 7, 3
 OBJECTS = (([[40.0, 30, 50, 40], [90, 60, 30, 60]], [1, 0]), ([[100.0, 30, 80, 35]], [2]))
 TINY = dict(
@@ -52,8 +54,10 @@ def public_weights(shapes):
 
 
 def batch(name):
-    images = [uniform(f'image {name}', (3, *size)) for size in SIZES]
-    return torch.stack([F.pad(image, (0, 160 - image.shape[2], 0, 96 - image.shape[1])) for image in images])
+    images = [uniform(f'tall image {name}', (3, *size)) for size in SIZES]
+    return torch.stack(
+        [F.pad(image, (0, PADDED[1] - image.shape[2], 0, PADDED[0] - image.shape[1])) for image in images]
+    )
 
 
 def maps_of(name, weights):
@@ -78,8 +82,7 @@ def head_of(name, weights, **options):
     ours = {key: rename_keys({key: 0}, PLAIN_DETR) for key in weights if not key.startswith('backbone')}
     ours = {key: next(iter(found)).removeprefix('bbox_head.net.') for key, found in ours.items()}
     net.load_state_dict({ours[key]: value for key, value in weights.items() if key in ours})
-    valid = [tuple(side // PATCH for side in size) for size in SIZES]
-    return net, ours, (maps, valid)
+    return net, ours, (maps, [(7, 9), (4, 10)])
 
 
 @pytest.mark.parametrize('name', CASES)
@@ -113,6 +116,42 @@ def test_outputs_losses_and_gradients_are_the_public_codes(golden, name, with_cp
         torch.testing.assert_close(ours_is, value, atol=1e-8, rtol=1e-9, msg=lambda text, key=key: f'{key}: {text}')
 
 
+@pytest.mark.parametrize(('few', 'further'), [(21, 0), (5, 16)])
+def test_an_image_with_fewer_proposals_than_queries_has_a_box_of_each(few, further):
+    """21 of 2 x 2 patches: as of the net with so many queries, in training, in evaluation and in a graph."""
+    nets = []
+    for queries in ((few, further), (40 if few == 21 else few, 30)):
+        torch.manual_seed(0)
+        options = dict(TINY, num_queries=queries[0], num_aux_queries=queries[1])
+        nets.append(PlainDETRNet(8, 3, **options))
+    values = {key: value[: nets[0].state_dict()[key].shape[0]] for key, value in nets[1].state_dict().items()}
+    nets[0].load_state_dict(values)
+    maps = torch.rand(2, 8, 2, 2)
+    objects = [Objects(torch.rand(count, 4) * 20 + 5, torch.arange(count) % 3) for count in (2, 30)]
+    trained = [dict(losses(net.train()(maps), objects, net.num_queries, TIMES, 1.0, torch.clone)) for net in nets]
+    torch.testing.assert_close(*trained)
+    nets = [net.eval() for net in nets]
+    graph = torch.export.export(nets[1], (maps,)).module()
+    for found in (nets[1](maps), graph(maps)):
+        torch.testing.assert_close([*found.layers], [*nets[0](maps).layers])
+        assert found.layers[-1].boxes.shape[1] == few
+
+
+def test_a_loss_of_what_is_not_finite_is_not_finite():
+    """Whatever of the boxes it is, of whichever box, with and without objects: a guard of losses sees it."""
+    torch.manual_seed(0)
+    finite = Boxes(torch.randn(1, 6, 3), *(torch.rand(1, 6, 4) * 20 + 5 for _ in range(3)))
+    cases = [(part, box, value) for part in range(4) for box in range(6) for value in (math.nan, math.inf)]
+    for part, box, value in each(cases):
+        parts = [each_part.clone() for each_part in finite]
+        parts[part][0, box, 0] = value
+        objects = Objects(torch.tensor([[9.0, 9, 6, 6], [20, 12, 8, 4]]), torch.tensor([1, 2]))
+        found = losses_of(Boxes(*parts), [objects], 2.0)
+        assert not torch.stack([*found.values()]).isfinite().all()
+    found = losses_of(finite, [objects], 2.0)
+    assert torch.stack([*found.values()]).isfinite().all()
+
+
 # the detector
 
 VIT = dict(type='mmlape.TimmViT', model_name='test_vit', frozen=True, out_indices=[1, 3])
@@ -130,8 +169,8 @@ def detector(**changes):
     return MODELS.build(copy.deepcopy({**cfg, **changes}))
 
 
-def samples(factor=1.0):
-    meta = dict(batch_input_shape=(96, 160), scale_factor=(factor, factor))
+def samples(factors=(1.0, 1.0)):
+    meta = dict(batch_input_shape=PADDED, scale_factor=factors[::-1])
     return [DetDataSample(metainfo=dict(meta, img_shape=size, ori_shape=size)) for size in SIZES]
 
 
@@ -142,7 +181,7 @@ def test_predicted_objects_are_the_public_codes(golden):
     head = PlainDETRHead(maps.shape[1], 3, test_cfg=dict(max_per_img=6), **TINY)
     head.net = net.eval()
     with torch.no_grad():
-        found = head.predict(maps.chunk(2, 1), samples(0.5))
+        found = head.predict(maps.chunk(2, 1), samples(FACTORS))
     for objects, wanted in zip(found, golden['plain']['predicted'], strict=True):
         assert objects.labels.tolist() == wanted['labels']
         for ours, theirs in (('scores', 'scores'), ('bboxes', 'boxes')):
@@ -227,6 +266,3 @@ def test_what_does_not_fit_is_one_line():
         with pytest.raises(ConfigError, match=message) as caught:
             detector(**changes)
         assert '\n' not in str(caught.value)
-    model = detector(bbox_head=dict(HEAD, num_queries=22)).eval()
-    with pytest.raises(ConfigError, match='22 queries, and an image of 2 x 2 patches has 21 proposals: lower'):
-        model.best_objects(torch.rand(1, 3, 32, 32))

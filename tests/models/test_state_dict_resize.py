@@ -25,7 +25,7 @@ KINDS = [
 @pytest.fixture
 def log(monkeypatch) -> list[str]:
     found = []
-    monkeypatch.setattr('mmlape.models.base.fitting.log', found.append)
+    monkeypatch.setattr('mmlape.models.base.checkpoint.log', found.append)
     return found
 
 

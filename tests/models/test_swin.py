@@ -12,9 +12,11 @@ from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer
+from mmlape.models.base.figures import attended_grids, layer_positions
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.swin.checkpoint import LAYOUTS
 from mmlape.models.swin.layers import PatchMerging, apart_in, merge_cells
+from mmlape.weights.reading import open_file
 
 
 def test_windows_of_each_stage(tmp_path):
@@ -32,7 +34,7 @@ def test_windows_of_each_stage(tmp_path):
     assert not (model.load_report.resized or model.load_report.warnings)
     image = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(model.double()(image.double())[0], peer.double()(image.double()), atol=1e-9, rtol=0)
-    assert [grid[0] for grid in model.layer_grids((16, 16), inside=True)] == [4, 4, 2, 2, 4, 4, 2]
+    assert [grid[0] for grid in attended_grids(model, (16, 16))] == [4, 4, 2, 2, 4, 4, 2]
     report = load_backbone(SwinTransformer(config['arch'], window_size=2), path)
     assert 'window_size=(4, 2, 4, 2) takes its tables as they are' in report.warnings[0]
     assert report.resized['layers.2.blocks.0.attn.relative_position_bias_table'] == '4x4 -> 2x2'
@@ -49,7 +51,7 @@ def test_agrees_with_mmpretrain(pe_type, size):
     arch = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
     options = dict(img_size=32, window_size=4, out_indices=(0, 1), pad_small_map=False)
     theirs = randomise(TheirSwin(arch, use_abs_pos_embed=pe_type == SWIN_BOTH, **options)).double()
-    weights = recognise(theirs.state_dict(), LAYOUTS)
+    weights = recognise(open_file(theirs.state_dict()), LAYOUTS)
     assert weights.layout == 'mmpretrain'
     ours = swin(pe_type=pe_type, out_indices=(0, 1), out_type='featmap').double()
     ours.load_state_dict(weights.tensors)
@@ -67,7 +69,7 @@ def test_small_maps_are_padded_and_shifted_as_mmdetection_does(package):
     options = dict(arch=stages, pad_small_map=True) if package == 'mmpretrain' else dict(stages, strides=(4, 2))
     theirs = randomise(theirs(window_size=4, out_indices=(0, 1), **options)).double()
     ours = swin(img_size=224, out_indices=(0, 1), out_type='featmap', pad_small_map=True).double()
-    ours.load_state_dict(recognise(theirs.state_dict(), LAYOUTS).tensors)
+    ours.load_state_dict(recognise(open_file(theirs.state_dict()), LAYOUTS).tensors)
     for size in ((16, 64), (32, 32), (9, 90), (5, 7)):
         image = torch.randn(2, 3, *size, dtype=torch.float64)
         for mine, other in zip(ours(image), theirs(image), strict=True):
@@ -142,7 +144,7 @@ def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
         layer.attn.register_forward_pre_hook(lambda module, args: received.append(args[0][0]))
         layer.norm1.register_forward_hook(lambda module, args, out: normed.append(out[0]))
     model(torch.randn(1, 3, 40, 48))
-    tokens_only, seen = list(normed), list(model.layer_positions((10, 12)))
+    tokens_only, seen = list(normed), list(layer_positions(model, (10, 12)))
     assert model.layer_grids((10, 12)) == [(10, 12)] * 2 + [(5, 6)] * 2
     for mine, attended, tokens in zip(seen, received, tokens_only, strict=True):
         other = attended if of_tokens else attended - tokens

@@ -25,6 +25,7 @@ from mmlape.cli import main
 from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.engine.config import load_config
 from mmlape.lab.export.model import image_size
 from mmlape.new import command
 from mmlape.new.coco import CocoData
@@ -165,8 +166,9 @@ def test_each_value_gets_the_name_beside_it(convert, names, background, drawn, t
     (tmp_path / 'names.txt').write_text('\n'.join(names) + '\n')
     for place, words in enumerate((names, [str(tmp_path / 'names.txt')])):
         found = look(tmp_path / 'data', names=words, background=background)
+        found.divide(None, 0)
         (folder := tmp_path / f'{place}').mkdir()
-        parts = found.prepare(folder, 0)
+        parts = found.prepare(folder)
         (file,) = {part['data_prefix']['seg_map_path'] for part in parts.values()}
         for number in range(8):
             labels = np.array(Image.open(Path(file, f'{number:02}.png'))).astype(int)
@@ -494,13 +496,56 @@ def test_keypoints_are_no_outlines(points, shape, tmp_path):
             look(tmp_path)
 
 
-def test_difficult_objects_are_neither_learnt_nor_missed(tmp_path):
-    voc(tmp_path)
-    rewrite(tmp_path, '00.xml', lambda text: text.replace('</name>', '</name><difficult>1</difficult>', 1))
+@pytest.mark.parametrize(
+    ('form', 'file', 'before', 'after'),
+    [
+        (voc, '00.xml', '</name>', '</name><difficult>1</difficult>'),
+        (labelme, '00.json', '"label"', '"difficult": true, "label"'),
+        (labelme, '00.json', '"flags": {}', '"flags": {"difficult": true}'),
+    ],
+)
+def test_difficult_objects_are_neither_learnt_nor_missed(form, file, before, after, tmp_path):
+    form(tmp_path)
+    rewrite(tmp_path, file, lambda text: text.replace(before, after, 1))
     found = look(tmp_path)
     book = found.books()[1]
-    assert (book.used['train'], book.left_out) == (15, {'marked difficult': 1})
-    assert [one['iscrowd'] for one in content(found)['annotations']] == [1] + 15 * [0]
+    assert book.left_out['marked difficult'] == 1 == book.total - sum(book.used.values())
+    crowds = [one['iscrowd'] for one in content(found)['annotations']]
+    assert crowds == [1] + (len(crowds) - 1) * [0]
+
+
+def test_the_outline_wins_over_a_box_beside_it(tmp_path):
+    """Of COCO's form."""
+    roboflow(tmp_path, True)
+    right = content(look(tmp_path))
+    for file in tmp_path.rglob('*.json'):
+        changed = json.loads(file.read_text())
+        for one in changed['annotations']:
+            one['bbox'][0] += 5
+        file.write_text(json.dumps(changed))
+    found = look(tmp_path)
+    assert any('have a box beside their outline' in line for line in found.remarks())
+    for one, other in zip(content(found)['annotations'], right['annotations'], strict=True):
+        np.testing.assert_allclose(one['bbox'], other['bbox'])
+
+
+def test_sides_of_labelme_are_numbers(tmp_path):
+    labelme(tmp_path)
+    rewrite(tmp_path, '00.json', lambda text: text.replace('"shapes"', '"imageHeight": "48", "shapes"', 1))
+    with pytest.raises(DataError, match=r'00\.json .*imageHeight="48" is not a whole number'):
+        look(tmp_path)
+
+
+def test_images_without_objects_are_trained_on(tmp_path, monkeypatch):
+    """As many as the table counts."""
+    monkeypatch.chdir(tmp_path)
+    yolo(Path('data'))
+    empty = sorted(Path('data').rglob('train/*.txt'))[0]
+    empty.write_text('')
+    command.write_config(Path('data'), Path('c.py'), 'new', model='mini', iterations=20)
+    dataset = load_config('c.py').train_dataloader.dataset
+    init_default_scope('mmdet')
+    assert len(DATASETS.build(dataset)) == look(Path('data')).images()['train']
 
 
 @pytest.mark.parametrize('tag', [6, 1])
@@ -690,7 +735,7 @@ def test_the_same_seed_gives_the_same_split_and_another_one_another(tmp_path, mo
     maps(Path('data'), count=20)
     lists = []
     for seed in ('0', '0', '1'):
-        written('data', '--seed', seed, '--iters', '20')
+        written('data', '--seed', seed, '--iters', '20', '--split', 'random')
         lists.append(Path('data_data/val.txt').read_text())
         shutil.rmtree('data_data')
         Path('data.py').unlink()
@@ -824,10 +869,6 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         '00.txt: line 1: the class 999999999 has no name in data.yaml',
     ),
     'a broken image': (lambda root: (maps(root), (root / 'images/03.jpg').write_bytes(b'x')), 'data/images/03.jpg'),
-    'an unknown form': (
-        lambda root: (class_folders(root), (root / 'via.json').write_text('{"0.jpg": {"filename": "0.jpg"}}')),
-        'via.json .a dict. names images, and is neither',
-    ),
 }
 
 

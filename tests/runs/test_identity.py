@@ -183,6 +183,9 @@ def test_what_must_be_equal_depends_on_the_purpose(config):
     batch = identity_of(config, plan=dict(world_size=1, total_batch=4), policy='allow-batch-mismatch')
     lines = ['total_batch: 2 -> 4', 'batch_policy: recipe -> allow-batch-mismatch']
     assert differences(mine, batch, for_resume=True) == lines
+    interval = identity_of(config, 'train_cfg.val_interval=7')
+    assert differences(mine, interval, for_resume=True) == []
+    assert differences(mine, interval, for_resume=False)[0].startswith('config: train_cfg.val_interval ')
 
 
 def test_software_is_compared_and_commits_are_not(config):

@@ -159,12 +159,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         choices=('bf16', 'fp16'),
         help='mixed precision, fp16 on GPUs only; default: none, and bf16 without a value',
     )
-    add(
-        '--compile',
-        choices=('layers', 'graphs'),
-        help='compile the backbone: its layers, each alone, or all of it as CUDA graphs, on a GPU for images of few '
-        'sizes; default: not',
-    )
+    add('--compile', choices=('layers',), help='compile the layers of the backbone, each alone; default: not')
     add(
         '--cache-features',
         type=positive,

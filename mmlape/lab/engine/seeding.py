@@ -87,7 +87,7 @@ class SeededDataset(Dataset):
     """A dataset whose sample at a :class:`SeededIndex` follows from index and seed.
 
     All else is the inner dataset. This includes attributes that are set: a hook that replaces
-    ``pipeline`` replaces the inner dataset's.
+    ``pipeline`` replaces that of every dataset which has one, also inside wrappers that repeat or join datasets.
     """
 
     def __init__(self, dataset: dict | Dataset) -> None:
@@ -130,7 +130,16 @@ class SeededDataset(Dataset):
         return getattr(self.dataset, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.dataset, name, value)
+        for owner in _owners(self.dataset, name):
+            setattr(owner, name, value)
+
+
+def _owners(dataset: Any, name: str) -> list[Any]:
+    """Return the datasets that have an attribute: the first ones on the way into wrappers; else the outermost one."""
+    inner = getattr(dataset, 'datasets', None) or [part for part in (getattr(dataset, 'dataset', None),) if part]
+    if hasattr(dataset, name) or not inner:
+        return [dataset]
+    return [owner for part in inner for owner in _owners(part, name)]
 
 
 class SeededSampler(Sampler):

@@ -49,18 +49,9 @@ PACKAGES = {
 
 OF_OPENMMLAB = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain')
 EXPERIMENTS = (
-    'jinja2', 'matplotlib', 'pandas', 'PIL', 'portalocker', 'rich', 'scipy', 'shtab', 'sklearn', 'statsmodels', 'yaml',
+    'jinja2', 'matplotlib', 'pandas', 'PIL', 'portalocker', 'rich', 'scipy', 'sklearn', 'statsmodels', 'yaml',
 )  # fmt: skip
 """Modules of the extra [experiments]."""
-CORE_LIBRARIES = ('numpy', 'packaging', 'safetensors')
-"""Modules of the libraries that models and checkpoints import."""
-LIBRARIES = (
-    'addict', 'cv2', 'einops', 'ftfy', 'imageio', 'jinja2', 'mat4py', 'matplotlib', 'modelindex', 'numpy', 'onnx',
-    'onnxruntime', 'onnxscript', 'packaging', 'pandas', 'PIL', 'prettytable', 'pycocotools', 'regex', 'rich',
-    'safetensors', 'scipy', 'shapely', 'six', 'skimage', 'sklearn', 'statsmodels', 'tensorboard', 'termcolor',
-    'terminaltables', 'tqdm', 'yaml', 'yapf',
-)  # fmt: skip
-"""Modules of the libraries that mmlape and the MM packages import."""
 LOCK = Path(__file__).resolve().parents[2] / 'requirements.txt'
 """Every package of the stack with version and hashes, for each supported Python, as `make lock`
 writes it."""

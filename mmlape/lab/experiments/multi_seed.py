@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.table import Table
 
 from mmlape.console import console
-from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import check_precision
 from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
@@ -45,7 +44,6 @@ def run_study(
     """
     if isinstance(launcher, LocalLauncher):
         check_precision(study.options.amp)
-        check_compile(study.options.compile)
     plan = study.plan()
     for warning in study.warnings():
         print(f'warning: {warning}', flush=True)
@@ -67,8 +65,9 @@ def run_study(
 
 def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher) -> int:
     """Start seeds while an arm is undecided, print each look, and return the exit status of the decisions."""
+    until.fix()
     write_order(until.work_dir, until.arms)
-    told, undecided = set[str](), set[str]()
+    baseline, told, undecided = until.arms[0], set[str](), set[str]()
 
     def look(_: PlannedRun | None = None) -> None:
         verdicts = until.verdicts()
@@ -80,11 +79,16 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
         undecided.update(verdict.arm for verdict in verdicts if not verdict.decision)
 
     def is_wanted(planned: PlannedRun) -> bool:
-        return bool(undecided) if planned.arm.name == until.arms[0] else planned.arm.name in undecided
+        """Return whether a seed may count: its arm is undecided, and none before it has failed here."""
+        place = until.seeds.index(planned.run.seed)
+        failed = {one.arm.name for one in scheduler.failed if until.seeds.index(one.run.seed) < place}
+        arms = set() if baseline in failed else undecided - failed
+        return bool(arms) if planned.arm.name == baseline else planned.arm.name in arms
 
     look()
     log = functools.partial(print, flush=True)
-    Scheduler(plan, launcher, log, on_finished=look, is_wanted=is_wanted).run()
+    scheduler = Scheduler(plan, launcher, log, on_finished=look, is_wanted=is_wanted)
+    scheduler.run()
     verdicts = until.verdicts()
     for verdict in verdicts:
         print(f'verdict: {verdict}')

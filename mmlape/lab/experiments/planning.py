@@ -20,7 +20,7 @@ from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.lab.datasets.fraction import label, parse_fraction
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.options import add_train_options, changes
-from mmlape.lab.engine.plan import plan_run
+from mmlape.lab.engine.plan import missing_weights, plan_run
 from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import (
     NO_WEIGHTS,
@@ -375,8 +375,7 @@ def require_startable(plan: Sequence[PlannedRun]) -> None:
         for key, path in planned.missing:
             name, config = planned.arm.name, planned.arm.config
             raise ConfigError(
-                f'arm {name}: {key}={path}: there is no such file; give one by --cfg-options {key}=FILE, or for this '
-                f'arm alone by --arm {name} {config} {key}=FILE'
+                f'arm {name}: {missing_weights(key, path)}, or for this arm alone by --arm {name} {config} {key}=FILE'
             )
 
 

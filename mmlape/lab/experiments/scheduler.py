@@ -28,7 +28,7 @@ class Scheduler:
     poll_interval: float = 0.5  # seconds between two checks of the jobs
     # called with each finished run, including those that were finished before
     on_finished: Callable[[PlannedRun], None] = lambda planned: None
-    # whether a run that waits is still to be started; asked again before each start
+    # whether a run that waits is to be started now; asked again before each start
     is_wanted: Callable[[PlannedRun], bool] = lambda planned: True
     jobs: list[Job] = field(init=False, default_factory=list)
     finished: list[PlannedRun] = field(init=False, default_factory=list)
@@ -61,7 +61,7 @@ class Scheduler:
             self._adopt()
             while True:
                 self._start()
-                if not wait or not (self.jobs or self.waiting or self.watched):
+                if not wait or not (self.jobs or self.wanted or self.watched):
                     break
                 time.sleep(self.poll_interval)
                 self._collect()
@@ -85,13 +85,18 @@ class Scheduler:
                 self.jobs.append(job)
                 self.log(f'{planned.label}: {job.place}; {planned.log}')
 
+    @property
+    def wanted(self) -> list[PlannedRun]:
+        """The runs that wait and are wanted; another one may become so when a run ends."""
+        return [planned for planned in self.waiting if self.is_wanted(planned)]
+
     def _start(self) -> None:
-        self.waiting = [planned for planned in self.waiting if self.is_wanted(planned)]
-        while self.waiting:
+        while wanted := self.wanted:
             slot = self.launcher.reserve(len(self.jobs))
             if slot is None:
                 return
-            planned = self.waiting.pop(0)
+            planned = wanted[0]
+            self.waiting.remove(planned)
             lock = planned.acquire()
             if lock is None:  # another command was faster
                 slot.release()
@@ -107,7 +112,7 @@ class Scheduler:
             started = 'started' if planned.action == 'start' else 'resumed'
             reason = f' ({planned.reason})' if planned.reason else ''
             place = f' {job.place}' if job.place else ''
-            more = f', {len(self.waiting)} waiting' if self.waiting else ''
+            more = f', {len(self.wanted)} waiting' if self.wanted else ''
             self.log(f'{planned.label}: {started}{reason}{place}{more}; {planned.log}')
 
     def _changed_meanwhile(self, planned: PlannedRun) -> bool:
@@ -189,19 +194,19 @@ class Scheduler:
         self.last_report = time.monotonic()
         running = [_progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]]
         counts = f'{len(self.finished)} of {len(self.plan)} finished, {len(running)} running'
-        counts += f', {len(self.waiting)} waiting' + (f', {len(self.failed)} failed' if self.failed else '')
+        counts += f', {len(self.wanted)} waiting' + (f', {len(self.failed)} failed' if self.failed else '')
         self.log(f'{counts}{self._time_left()}: {"; ".join(running)}' if running else counts)
 
     def _time_left(self) -> str:
         """Return the time left, once it can be estimated."""
         left = [(read_record(job.planned.folder) or RunRecord()).eta for job in self.jobs]
-        if not (self.jobs or self.waiting) or None in left:
+        if not (self.jobs or self.wanted) or None in left:
             return ''
         now = time.monotonic()
         durations = self.durations or [now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)]
         if not durations:
             return ''
-        total = sum(left) + len(self.waiting) * sum(durations) / len(durations)
+        total = sum(left) + len(self.wanted) * sum(durations) / len(durations)
         longest = max([total / max(1, len(self.jobs)), *left])
         return f', about {clock(longest)} left' if longest >= 1 else ''
 

@@ -5,12 +5,14 @@ With n seeds of either arm, of at most N, the interval has the level 1 - a_n,
     a_n = c n / N,    c: P(an interval of n = 3 ... N misses the true difference) = alpha,
 
 so all intervals hold at once with probability 1 - alpha, whenever one looks. A comparison is decided as soon as the
-interval excludes 0, or lies within the margin. It is a group-sequential design whose levels grow with n: of the shapes
-that docs/results/until.py simulates, this one needs about as few seeds as equal levels (Pocock's) where a difference
-is large, and finds more where it is small.
+interval excludes 0, or lies within the margin; where neither arm has a spread there is no interval, and nothing is
+decided. It is a group-sequential design whose levels grow with n: of the shapes that docs/results/until.py simulates,
+this one needs about as few seeds as equal levels (Pocock's) where a difference is large, and finds more where it is
+small.
 """
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +20,12 @@ import numpy as np
 from scipy import stats
 
 from mmlape.errors import ConfigError
-from mmlape.lab.experiments.statistics import LEAST
+from mmlape.lab.experiments.statistics import LEAST, NO_SPREAD, welch_t
 
 STUDIES = 50_000
-"""Simulated ones, by which c is found; alpha is met within 0.001."""
+"""Simulated ones, by which c is found."""
+SPENT = 0.95
+"""Of alpha by normal values; the rest is for the error of the simulation, and for scores of few images."""
 RATIO = 8
 """Of the standard deviations of two arms: c is smallest near it, where Welch's t is least exact."""
 
@@ -64,9 +68,14 @@ class Look:
 
     n: int
     mean: float
-    low: float
-    high: float
+    low: float | None  # None without a spread
+    high: float | None
     decision: str  # 'better', 'worse', 'equal' (within the margin), or '' while it is undecided
+
+    @property
+    def interval(self) -> str:
+        """Return '+0.10 to +0.90', or that there is none."""
+        return NO_SPREAD if self.low is None else f'{self.low:+.2f} to {self.high:+.2f}'
 
 
 def looks(
@@ -76,26 +85,21 @@ def looks(
 
     Args:
         plan: Of the study.
-        values: Of an arm by seed, in points, larger is better. A seed that either arm lacks does not count.
+        values: Of an arm by seed, in points, larger is better.
         baseline: Of the arm that it is compared with.
-        order: The seeds in the order of the plan; nobody can choose among them.
+        order: The seeds in the order of the plan. Those count that stand before the first one that either arm lacks,
+            so that neither a failure nor a run that ends early chooses among them.
     """
-    seeds = [seed for seed in order if seed in values and seed in baseline][: plan.most]
-    found: list[Look] = []
-    for n, level in zip(range(LEAST, len(seeds) + 1), plan.levels):
-        arms = (np.array([[by_seed[seed] for seed in seeds[:n]]]) for by_seed in (values, baseline))
-        mean, error, freedom = (float(value[0, -1]) for value in _welch(*arms))
-        reach = stats.t.isf(level / 2, freedom) * error
-        found.append(Look(n, mean, mean - reach, mean + reach, _decision(mean - reach, mean + reach, plan.margin)))
-        if found[-1].decision:
-            break
-    return found
-
-
-def _decision(low: float, high: float, margin: float) -> str:
-    if low > 0 or high < 0:
-        return 'better' if low > 0 else 'worse'
-    return 'equal' if -margin < low and high < margin else ''
+    seeds = list(itertools.takewhile(lambda seed: seed in values and seed in baseline, order[: plan.most]))
+    if len(seeds) < LEAST:
+        return []
+    arms = (np.array([[by_seed[seed] for seed in seeds]]) for by_seed in (values, baseline))
+    (*intervals, (decisions,)), (last,) = _decide(plan, *arms)
+    rows = zip(*(interval[0].tolist() for interval in intervals), decisions.tolist(), strict=True)
+    return [
+        Look(n, mean, *((None, None) if np.isnan(low) else (low, high)), decision)
+        for n, (mean, low, high, decision) in enumerate(itertools.islice(rows, last + 1), LEAST)
+    ]
 
 
 def decide(
@@ -111,13 +115,26 @@ def decide(
     Returns:
         Of each study, the number of seeds at which it stops, and whether the arm is then better, and worse.
     """
-    mean, error, freedom = (value[:, LEAST - 1 :] for value in _welch(values, baseline))
-    reach = stats.t.isf(plan.levels / 2, freedom) * error
+    (*_, decisions), last = _decide(plan, values, baseline)
+    final = decisions[np.arange(len(last)), last]
+    return last + LEAST, final == 'better', final == 'worse'
+
+
+def _decide(
+    plan: SequentialPlan, values: np.ndarray, baseline: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+    """Return difference, ends of the interval and decision of each look, (studies, looks), and which look is the last.
+
+    A comparison with NaN, the interval where there is no spread, is false.
+    """
+    mean, error, freedom = _tests(values, baseline)
+    reach = stats.t.isf(plan.levels[: mean.shape[1]] / 2, freedom) * error
     low, high = mean - reach, mean + reach
-    decided = (low > 0) | (high < 0) | ((low > -plan.margin) & (high < plan.margin))
+    outcomes = {'better': low > 0, 'worse': high < 0, 'equal': (low > -plan.margin) & (high < plan.margin)}
+    decisions = np.select(list(outcomes.values()), list(outcomes), '')
+    decided = decisions != ''
     last = np.where(decided.any(1), decided.argmax(1), decided.shape[1] - 1)
-    rows = np.arange(len(last))
-    return last + LEAST, low[rows, last] > 0, high[rows, last] < 0
+    return (mean, low, high, decisions), last
 
 
 def expected_seeds(plan: SequentialPlan, difference: float, std: float, studies: int = 20_000) -> tuple[float, float]:
@@ -135,16 +152,10 @@ def expected_seeds(plan: SequentialPlan, difference: float, std: float, studies:
     return float(seeds.mean()), float((better | worse).mean())
 
 
-def _welch(values: np.ndarray, baseline: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return difference, standard error and degrees of freedom with 1, 2, ... seeds of arms (studies, seeds)."""
-    n = np.arange(1, values.shape[1] + 1)
-    means = [arm.cumsum(1) / n for arm in (values, baseline)]
-    centred = [arm - arm[:, :1] for arm in (values, baseline)]  # a large mean would hide in rounding
-    sums = [(arm**2).cumsum(1) - arm.cumsum(1) ** 2 / n for arm in centred]
-    a, b = (np.maximum(total, 0) / np.maximum(n - 1, 1) for total in sums)
-    with np.errstate(divide='ignore', invalid='ignore'):
-        freedom = (a + b) ** 2 * np.maximum(n - 1, 1) / (a**2 + b**2)
-    return means[0] - means[1], np.sqrt((a + b) / n), np.nan_to_num(freedom, nan=1.0)
+def _tests(values: np.ndarray, baseline: np.ndarray) -> np.ndarray:
+    """Return difference, error and degrees of freedom with 3, 4, ... seeds of arms (studies, seeds)."""
+    tests = [welch_t(values[:, :n], baseline[:, :n]) for n in range(LEAST, values.shape[1] + 1)]
+    return np.transpose(tests, (1, 2, 0))
 
 
 @functools.cache
@@ -152,6 +163,6 @@ def _levels(most: int, alpha: float) -> np.ndarray:
     """Return a_n; the same on every machine, since the simulation has a fixed seed."""
     random, shape = np.random.default_rng(0), np.arange(LEAST, most + 1) / most
     standard = random.normal(size=(2, STUDIES, most))
-    mean, error, freedom = (value[:, LEAST - 1 :] for value in _welch(standard[0], standard[1] / RATIO))
+    mean, error, freedom = _tests(standard[0], standard[1] / RATIO)
     p = 2 * stats.t.sf(np.abs(mean) / error, freedom)
-    return np.quantile((p / shape).min(1), alpha) * shape
+    return np.quantile((p / shape).min(1), SPENT * alpha) * shape

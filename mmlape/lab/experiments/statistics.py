@@ -1,8 +1,8 @@
 """Means over seeds with their intervals, differences between two arms with intervals and p, and Holm's correction.
 
-The formulas are statsmodels': Student's t for one arm (`DescrStatsW`), Welch's t for two
-(`CompareMeans`, unequal variances), t on the differences for runs paired by their seed, Holm's
-step-down procedure (`multipletests`). Fewer than three values give neither interval nor p: with one
+Student's t for one arm and for the differences of runs paired by their seed are statsmodels'
+(`DescrStatsW`), as is Holm's step-down procedure (`multipletests`); Welch's t of two arms is of many
+pairs of arms at once, for `sequential`. Fewer than three values give neither interval nor p: with one
 degree of freedom an interval reaches 12.7 standard errors to either side. Neither do values without
 any spread: their t is undefined.
 
@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import chi2
+from scipy.stats import t as student
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestIndPower, TTestPower
-from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
+from statsmodels.stats.weightstats import DescrStatsW
 
 from mmlape.errors import ConfigError
 
@@ -28,6 +29,13 @@ INTERVAL = f'{CONFIDENCE:.0%} interval'
 LEAST = 3
 TOO_FEW = f'n < {LEAST}'
 NO_SPREAD = 'no spread'
+DECISIONS = {
+    'better': 'is better than',
+    'worse': 'is worse than',
+    'equal': 'is within the margin of',
+    '': 'is undecided against',
+}
+"""What a sentence says of an arm and its baseline, by the decision."""
 _ROUNDING, _ROUNDING_OF_DIFFERENCES = 1e-12, 3e-7
 """Relative to the values: a standard deviation below this is that of rounding errors. Metrics may be float32: the
 same value has the same rounding, the differences of two pairs of values have not."""
@@ -74,7 +82,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     """Return mean, sample standard deviation, and Student's 95 % interval of the mean."""
     values, n = np.asarray(values, dtype=float), len(values)
     mean = math.fsum(values) / n if n else None
-    std = _std(values) if n > 1 else None
+    std = float(_std(values)) if n > 1 else None
     if n < LEAST or std == 0:
         return Estimate(mean, std, n, note=TOO_FEW if n < LEAST else NO_SPREAD)
     low, high = DescrStatsW(values).tconfint_mean(1 - CONFIDENCE)
@@ -91,12 +99,22 @@ def welch(values: Sequence[float], baseline: Sequence[float]) -> Difference:
     mean = float(np.mean(values) - np.mean(baseline)) if min(n) else None
     if min(n) < LEAST:
         return Difference(mean, n, note=TOO_FEW)
-    if _std(values) == 0 and _std(baseline) == 0:
+    _, error, freedom = welch_t(values, baseline)
+    if np.isnan(error):
         return Difference(mean, n, note=NO_SPREAD)
-    means = CompareMeans(DescrStatsW(values), DescrStatsW(baseline))
-    low, high = means.tconfint_diff(1 - CONFIDENCE, usevar='unequal')
-    _, p, _ = means.ttest_ind(usevar='unequal')
-    return Difference(mean, n, float(low), float(high), float(p))
+    reach = float(student.isf((1 - CONFIDENCE) / 2, freedom) * error)
+    return Difference(mean, n, mean - reach, mean + reach, float(2 * student.sf(abs(mean) / error, freedom)))
+
+
+def welch_t(values: np.ndarray, baseline: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the difference of means along the last axis, its standard error, and Welch's degrees of freedom.
+
+    Where neither arm has a spread, the error is NaN: nothing is tested there.
+    """
+    a, b = (_std(arm) ** 2 / arm.shape[-1] for arm in (values, baseline))
+    error = np.sqrt(np.where(a + b > 0, a + b, np.nan))
+    freedom = error**4 / (a**2 / (values.shape[-1] - 1) + b**2 / (baseline.shape[-1] - 1))
+    return values.mean(-1) - baseline.mean(-1), error, freedom
 
 
 def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
@@ -130,17 +148,17 @@ def _differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> 
     common = [seed for seed in values if seed in baseline]
     differences = np.array([values[seed] - baseline[seed] for seed in common], dtype=float)
     size = max((abs(row[seed]) for row in (values, baseline) for seed in common), default=0)
-    return differences, _std(differences, size) if len(common) > 1 else 0.0
+    return differences, float(_std(differences, size)) if len(common) > 1 else 0.0
 
 
-def _std(values: np.ndarray, size: float | None = None) -> float:
-    """Return the sample standard deviation.
+def _std(values: np.ndarray, size: float | None = None) -> np.ndarray:
+    """Return the sample standard deviation along the last axis.
 
     0 if it is that of rounding errors, of differences of values of a size.
     """
-    std = float(values.std(ddof=1))
-    least = _ROUNDING * float(np.abs(values).max()) if size is None else _ROUNDING_OF_DIFFERENCES * size
-    return std if std > least else 0.0
+    std = values.std(-1, ddof=1)
+    least = _ROUNDING * np.abs(values).max(-1) if size is None else _ROUNDING_OF_DIFFERENCES * size
+    return np.where(std > least, std, 0.0)
 
 
 POWER = 0.8

@@ -1,18 +1,20 @@
 """A study that stops when it knows: its plan in the work dir, and what the runs there have decided."""
 
-import itertools
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, listed
 from mmlape.files import read_json, write_json
+from mmlape.lab.decoding import Seed, decode, encode
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.experiments.sequential import Look, SequentialPlan, looks
-from mmlape.lab.experiments.statistics import LEAST, pooled, seeds_needed
-from mmlape.lab.runs.run import read_seeds
+from mmlape.lab.experiments.statistics import DECISIONS, LEAST, pooled, seeds_needed
+from mmlape.lab.runs.run import Run, read_seeds
+from mmlape.lab.runs.schema import ENDED
 from mmlape.page import Part
 from mmlape.tables import text_table
 
@@ -20,12 +22,6 @@ FILE = 'until.json'
 """In the work dir: the plan, as it was fixed before the first seed."""
 FIRST = 121
 """The first seed, if none are named; the others follow it."""
-DECISIONS = {
-    'better': 'is better than',
-    'worse': 'is worse than',
-    'equal': 'is within the margin of',
-    '': 'is undecided against',
-}
 BETTER, NOT_BETTER, UNDECIDED = 0, 1, 2
 """Exit statuses."""
 
@@ -55,6 +51,11 @@ class UntilStudy:
         """Return the plan of each comparison."""
         return SequentialPlan(self.margin, len(self.seeds), self.alpha, len(self.arms) - 1)
 
+    @property
+    def fixed(self) -> 'FixedPlan':
+        """Return what is recorded of it."""
+        return FixedPlan(self.arms[0], list(self.arms[1:]), list(self.seeds), self.margin, self.alpha)
+
     def fix(self, write: bool = True) -> None:
         """Record the plan before the first seed; a later call must have the same.
 
@@ -62,55 +63,83 @@ class UntilStudy:
             write: Whether to record it, or only to check it.
 
         Raises:
-            ConfigError: It has fewer than two arms or three seeds, values out of range, or is not the recorded one.
+            ConfigError: It has fewer than two arms or three seeds, values out of range, is not the recorded one, or is
+                new and seeds of it have results.
+            DataError: The recorded one cannot be read.
         """
         if len(self.arms) < 2:
             raise ConfigError(f'--until compares arms with the first one, and {self.arms[0]} is alone: name another')
         self.plan  # noqa: B018  (checks its values)
-        mine, recorded = self._content(), read_json(self.work_dir / FILE)
-        if recorded is None and write:
-            write_json(self.work_dir / FILE, mine)
-        changed = [key for key in mine if recorded is not None and mine[key] != recorded.get(key)]
+        path, mine = self.work_dir / FILE, self.fixed
+        if (recorded := _read(path)) is None:
+            runs = [(name, run) for name in self.arms for run in read_seeds(self.work_dir / name, self.seeds)]
+            if known := [f'{name}, seed {run.seed}' for name, run in runs if run.last]:
+                raise ConfigError(
+                    f'--until: a plan that is made beside results decides nothing, and {self.work_dir} has those of '
+                    f'{listed(known, 3)}: give another --work-dir, or --seeds that are new'
+                )
+            if write:
+                _create(path, mine)
+            recorded = _read(path) or mine
+        changed = [
+            f'{key}: {value} -> {vars(mine)[key]}' for key, value in vars(recorded).items() if vars(mine)[key] != value
+        ]
         if changed:
-            lines = ', '.join(f'{key}: {recorded.get(key)} -> {mine[key]}' for key in changed)
             raise ConfigError(
-                f'{self.work_dir / FILE} fixed the plan before the first seed ({lines}): a plan that follows the '
+                f'{path} fixed the plan before the first seed ({", ".join(changed)}): a plan that follows the '
                 'results decides nothing; give the same one, or another --work-dir'
             )
-
-    def _content(self) -> dict:
-        return dict(
-            baseline=self.arms[0],
-            arms=list(self.arms[1:]),
-            seeds=list(self.seeds),
-            margin=self.margin,
-            alpha=self.alpha,
-        )
 
     def verdicts(self) -> list['Verdict']:
         """Return what is known of each arm but the baseline.
 
-        Seeds count in their order, up to the first one that is still to come: runs that end early must not choose.
-        A seed whose run has failed is left out.
+        Finished seeds count, in their order, up to the first one that is not: neither a failure nor a run that ends
+        early chooses, and a decision stays when a failed seed is trained again.
         """
         runs = {name: read_seeds(self.work_dir / name, self.seeds) for name in self.arms}
         results = [average(ArmRuns(name, of_arm), self.allow_software) for name, of_arm in runs.items()]
         metrics = {result.name: result.metrics[0] for result in results if result.counted and result.metrics}
         if len(set(metrics.values())) > 1:
-            listed = ', '.join(f'{name} {metric}' for name, metric in metrics.items())
-            raise ConfigError(f'--until: the arms have other metrics ({listed}): compare arms of one task')
+            named = ', '.join(f'{name} {metric}' for name, metric in metrics.items())
+            raise ConfigError(f'--until: the arms have other metrics ({named}): compare arms of one task')
         metric = next(iter(metrics.values()), '')
         values = {result.name: result.values('last', metric) for result in results}
         baseline, verdicts = self.arms[0], []
         for name in self.arms[1:]:
-            pairs = zip(runs[name], runs[baseline], strict=True)
-            ended = itertools.takewhile(lambda pair: all(run.state in ('finished', 'failed') for run in pair), pairs)
-            order = [run.seed for run, _ in ended]
-            found = tuple(looks(self.plan, values[name], values[baseline], order))
+            found = tuple(looks(self.plan, values[name], values[baseline], self.seeds))
             spread = pooled([list(values[arm].values()) for arm in (name, baseline)])
             fixed = seeds_needed(self.margin, spread.std) if spread and spread.std else None
-            verdicts.append(Verdict(name, baseline, metric, len(self.seeds), found, fixed))
+            held = _held([(arm, runs[arm], values[arm]) for arm in (baseline, name)])
+            verdicts.append(Verdict(name, baseline, metric, len(self.seeds), found, fixed, held))
         return verdicts
+
+
+@dataclass(frozen=True)
+class FixedPlan:
+    """The content of ``until.json``."""
+
+    baseline: str
+    arms: list[str]
+    seeds: list[Seed]
+    margin: float
+    alpha: float
+
+
+def _read(path: Path) -> FixedPlan | None:
+    content = read_json(path)
+    return None if content is None else decode(FixedPlan, content, path)
+
+
+def _create(path: Path, plan: FixedPlan) -> None:
+    """Write a plan, complete or not at all, unless another process was faster."""
+    partial = path.with_name(f'.{path.name}.{os.getpid()}')
+    try:
+        write_json(partial, encode(plan))
+        os.link(partial, path)
+    except FileExistsError:
+        pass
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -123,6 +152,7 @@ class Verdict:
     most: int  # seeds of the plan
     looks: tuple[Look, ...]  # with 3, 4, ... seeds; the last one decides, or the study continues
     fixed: int | None = None  # seeds of either arm by which a test at one time finds the margin; None if unknown
+    held: str = ''  # the run that has ended without a result, which those behind it wait for; empty if there is none
 
     @property
     def decision(self) -> str:
@@ -130,35 +160,39 @@ class Verdict:
         return self.looks[-1].decision if self.looks else ''
 
     def __str__(self) -> str:
-        verb = DECISIONS[self.decision]
-        if not self.looks:
-            return f'{self.arm} {verb} {self.baseline}: fewer than {LEAST} of at most {self.most} seeds have ended'
-        last = self.looks[-1]
-        return (
-            f'{self.arm} {verb} {self.baseline}: {label(self.metric)} {last.mean:+.2f} ({last.low:+.2f} to '
-            f'{last.high:+.2f}), {last.n} of at most {self.most} seeds'
-        )
+        state = f'fewer than {LEAST} of at most {self.most} seeds have finished'
+        if self.looks:
+            last = self.looks[-1]
+            difference = f'{label(self.metric)} {last.mean:+.2f} ({last.interval})'
+            state = f'{difference}, {last.n} of at most {self.most} seeds'
+        held = f'; {self.held}' if self.held and not self.decision else ''
+        return f'{self.arm} {DECISIONS[self.decision]} {self.baseline}: {state}{held}'
+
+
+def _held(arms: Sequence[tuple[str, Sequence[Run], Mapping[int, float]]]) -> str:
+    """Return the first run without a result of a pair of arms, if it has ended, and what makes it count."""
+    pairs = zip(*([(name, run, run.seed in values) for run in runs] for name, runs, values in arms), strict=True)
+    first = next((pair for pair in pairs if not all(counts for *_, counts in pair)), ())
+    for name, run, counts in first:
+        if not counts and (run.finished or run.state in ENDED):
+            how = 'move its folder away to train it again' if run.finished else 'multi-seed trains it again'
+            return f'{name}, seed {run.seed}, which the seeds behind it wait for, is {run.outcome}: {how}'
+    return ''
 
 
 def read_until(work_dir: str | Path) -> UntilStudy | None:
     """Return the study whose plan is in a work dir; None if there is none."""
-    plan: Mapping | None = read_json(Path(work_dir) / FILE)
+    plan = _read(Path(work_dir) / FILE)
     if plan is None:
         return None
-    arms = (plan['baseline'], *plan['arms'])
-    return UntilStudy(Path(work_dir), arms, tuple(plan['seeds']), plan['margin'], plan['alpha'], allow_software=True)
+    arms = (plan.baseline, *plan.arms)
+    return UntilStudy(Path(work_dir), arms, tuple(plan.seeds), plan.margin, plan.alpha, allow_software=True)
 
 
 def parts(verdicts: Sequence[Verdict]) -> list[Part]:
     """Return the verdicts of a report, and the intervals as they narrowed."""
     rows = [
-        (
-            verdict.arm,
-            look.n,
-            f'{look.mean:+.2f}',
-            f'{look.low:+.2f} to {look.high:+.2f}',
-            look.decision or 'undecided',
-        )
+        (verdict.arm, look.n, f'{look.mean:+.2f}', look.interval, look.decision or 'undecided')
         for verdict in verdicts
         for look in verdict.looks
     ]
@@ -169,7 +203,10 @@ def parts(verdicts: Sequence[Verdict]) -> list[Part]:
         if verdict.fixed
     ]
     table = text_table(('arm', 'seeds', 'difference', 'interval that holds at every look', 'decision'), rows, 1)
-    return [Part('list', [*map(str, verdicts), *fixed]), Part('table', table, 'Seed by seed')]
+    others = (
+        'Intervals and p of other tables are of a number of seeds that is fixed beforehand: here the verdicts hold.'
+    )
+    return [Part('list', [*map(str, verdicts), *fixed, others]), Part('table', table, 'Seed by seed')]
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:

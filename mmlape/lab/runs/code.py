@@ -15,7 +15,6 @@ from mmlape.lab.extension import extensions
 from mmlape.lab.runs.schema import Code
 
 COUNTED = (
-    'mmlape.common_random',
     'mmlape.lab.datasets',
     'mmlape.lab.engine',
     'mmlape.lab.evaluation',

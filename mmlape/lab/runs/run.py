@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.errors import DataError
-from mmlape.files import read_json, write_json
-from mmlape.lab.decoding import is_whole
+from mmlape.files import FIX, read_json, write_json
+from mmlape.lab.decoding import Seed, decode
 from mmlape.lab.runs.identity import with_settings
 from mmlape.lab.runs.record import check_writable, running_in
-from mmlape.lab.runs.schema import BestEvaluation, Cost, Evaluation, Failure, Identity, RunRecord, read_record
+from mmlape.lab.runs.schema import RECORD, BestEvaluation, Cost, Evaluation, Failure, Identity, RunRecord, read_record
 
 PLANNED = 'seeds.json'
 ORDER = 'arms.json'
@@ -103,7 +103,7 @@ def seed_folder(folder: str | Path, seed: int) -> Path:
 
 
 def read_run(folder: str | Path, seed: int | None = None) -> Run:
-    """Read the record of a run; DataError if it has another seed than the given one."""
+    """Read the record of a run; DataError if it has no state, or another seed than the given one."""
     folder = Path(folder)
     record, place = read_record(folder), folder.absolute().parent.name
     if record is None:
@@ -112,7 +112,8 @@ def read_run(folder: str | Path, seed: int | None = None) -> Run:
         raise DataError(
             f'{folder} holds a run with seed {record.seed}, not {seed}: move it away, or use another --work-dir'
         )
-    state = record.state or 'missing'
+    if (state := record.state) is None:
+        raise DataError(f'{folder / RECORD} is no record of a run, it has no state: {FIX}')
     if state == 'running' and running_in(folder) is None:
         state = 'broken'
     record.identity = with_settings(record.identity, folder)
@@ -129,7 +130,8 @@ def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[R
 def read_arm(folder: str | Path) -> list[Run]:
     """Return the runs of an arm: of every seed in its folder or planned there, and one in the folder itself."""
     folder = Path(folder)
-    runs = read_seeds(folder, sorted({*_seeds_in(folder), *filter(is_whole, read_json(folder / PLANNED, list) or ())}))
+    planned = decode(list[Seed], read_json(folder / PLANNED, list), folder / PLANNED, 'seeds') or ()
+    runs = read_seeds(folder, sorted({*_seeds_in(folder), *planned}))
     return [*runs, *([read_run(folder)] if read_record(folder) else [])]
 
 
@@ -196,7 +198,7 @@ def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
 
 
 def _order(work_dir: Path) -> list[str]:
-    return [name for name in read_json(work_dir / ORDER, list) or () if isinstance(name, str)]
+    return decode(list[str], read_json(work_dir / ORDER, list), work_dir / ORDER, 'arms') or []
 
 
 def _seeds_in(folder: Path) -> list[int]:

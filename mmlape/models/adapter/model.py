@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn.init import trunc_normal_
 
 from mmlape.errors import ConfigError
+from mmlape.lazy import Lazy
 from mmlape.models.adapter.deform_attn import FeatureLevels, MSDeformAttn
 from mmlape.models.adapter.layers import InteractionBlock, SpatialPriorModule, split_maps
-from mmlape.models.base.checkpoint import Beside
 from mmlape.models.grid import (
     Grid,
     ceil_div,
@@ -33,12 +33,8 @@ from mmlape.models.grid import (
 )
 from mmlape.models.names import name_models, with_variants
 from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
-from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
-from mmlape.models.vit.layouts import ADAPTERS
 from mmlape.models.vit.model import DEIT, VisionTransformer
 
-ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
-"""Beginnings of the names of the adapter's tensors."""
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
 FIXED = dict(num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end')
@@ -283,9 +279,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             valid choices.
     """
 
-    checkpoint_adapter = ViTCheckpointAdapter(
-        beside=Beside(ADAPTER_PARTS, ADAPTERS, untold='windows, interaction_indexes, vit_feature_source and n_points')
-    )
+    checkpoint_adapter = Lazy('mmlape.models.vit.checkpoint', 'OF_ADAPTER')
     model_names = (
         name_models('{}-adapter', DEIT)
         | with_variants(_sizes('augreg', {}, 'tiny') | _sizes('augreg', AUGREG, 'base', 'large'))

@@ -1,33 +1,41 @@
 """What every backbone of this package offers to what surrounds it, so that a new one is one file.
 
 building    arguments, initial values, outputs
-layers      which there are, and how deep a parameter is: optimiser, gradient norms
-freezing    ``frozen_stages``
+layers      which there are, and how deep a parameter is: optimiser, gradient norms, ``frozen_stages``
 position    tables, norms and encodings of the PE: layers and files
-figures     the PE as the layers see it
+
+Its ``checkpoint_adapter`` answers for files, `mmlape.models.arguments` records and freezes, and
+`mmlape.models.base.figures` shows.
 """
 
 import copy
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from mmlape.checkpoint.loading import LoadReport, load_pretrained
-from mmlape.checkpoint.metadata import lasting_arguments
-from mmlape.common_random import common_numbers
 from mmlape.errors import ConfigError, require_choice
-from mmlape.log import log
-from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.fitting import resize_on_load
-from mmlape.models.base.initial_values import initialise
+from mmlape.lazy import Lazy
+from mmlape.models.arguments import freeze, parameters
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
-from mmlape.models.names import own_parameters, parameters
 from mmlape.models.position import Joining, NormPlaces, Position, Stream, build_pe_norm, resolve_position
+
+
+def resize_on_load(model: nn.Module) -> None:
+    """Let state dicts of a model tell the grid of its PE, and resize the PE of those that are loaded."""
+    model.register_state_dict_post_hook(_note_grid)
+    model.register_load_state_dict_pre_hook(_resize_loaded)
+
+
+def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadata: dict) -> None:
+    model.checkpoint_adapter.note_grid(model, local_metadata)
+
+
+def _resize_loaded(model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args) -> None:
+    model.checkpoint_adapter.resize_loaded(model, state_dict, prefix, local_metadata.get('grid'))
 
 
 def _refuse_unfinished(backbone: nn.Module, *args) -> None:
@@ -75,8 +83,8 @@ class BaseBackbone(nn.Module, ABC):
         interpolate_mode: Of PE resizing.
     """
 
-    checkpoint_adapter: CheckpointAdapter = CheckpointAdapter()
-    load_report: LoadReport | None = None
+    checkpoint_adapter: Any = Lazy('mmlape.models.base.checkpoint', 'PLAIN')
+    load_report: Any = None
     archs: ClassVar[Mapping[str, dict]] = {}
     model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
@@ -122,26 +130,6 @@ class BaseBackbone(nn.Module, ABC):
         taken = {key: values[key] for key in known if key in values}
         self.arguments = copy.deepcopy({**taken, **others})
 
-    def recorded_config(self) -> dict[str, Any]:
-        """Return the configuration: ``type``, ``arch``, and arguments that are not their defaults.
-
-        Raises:
-            ConfigError: If the constructor has not registered its arguments.
-        """
-        model_class, defaults = type(self), parameters(type(self))
-        missing = [name for name in own_parameters(model_class) if name not in self.arguments]
-        if missing:
-            raise ConfigError(
-                f'{model_class.__name__}: files cannot record {", ".join(missing)}: its constructor must call '
-                'self.register_arguments(locals()) behind super().__init__(...)'
-            )
-        changed = {
-            key: value
-            for key, value in self.arguments.items()
-            if key == 'arch' or key not in defaults or value != defaults[key]
-        }
-        return {'type': f'mmlape.{model_class.__name__}', **lasting_arguments(changed)}
-
     def complete(self) -> None:
         """Do what follows from the arguments, at the end of a constructor.
 
@@ -154,16 +142,13 @@ class BaseBackbone(nn.Module, ABC):
                 and there are others, or for an unknown ``interpolate_mode``.
         """
         require_choice('interpolate_mode', self.interpolate_mode, RESIZE_MODES)
-        kind = self.position.absolute
-        if kind is not None:
-            require_choice('interpolate_mode', self.interpolate_mode, kind.modes, f'{kind.name}: ')
         self.add_tables(self.num_layers)
         self.add_encodings()
         if self.position.pe_norm and self.joining.at_last_norm and self.last_norm is not None:
             layer = self.all_layers[-1]
             self.pe_norm = build_pe_norm(self.position.pe_norm, layer.embed_dims, layer.norm_cfg)
         require_encodings(self)
-        self.freeze()
+        freeze(self)
         if self._unfinished is not None:
             self._unfinished.remove()
             self._unfinished = None
@@ -180,18 +165,7 @@ class BaseBackbone(nn.Module, ABC):
         """
         if self._unfinished is not None:
             _refuse_unfinished(self)
-        self.recorded_config()
-        if load_pretrained(self):
-            return
-        if self.is_init:
-            log(f'init_weights of {type(self).__name__} has been called more than once.', logging.WARNING)
-            return
-        if self.init_cfg:
-            initialise(self, self.init_cfg)
-        for child in self.children():
-            if hasattr(child, 'init_weights') and not getattr(child, 'is_init', False):
-                child.init_weights()
-        self.is_init = True
+        self.checkpoint_adapter.initialise(self)
 
     def __prepare_scriptable__(self):
         """Refuse ``torch.jit.script``, which asks every module.
@@ -305,22 +279,6 @@ class BaseBackbone(nn.Module, ABC):
         layers = self.all_layers[: self.frozen_stages]
         return [part for part in embeddings if isinstance(part, nn.Module)] + list(layers)
 
-    def freeze(self) -> None:
-        """Stop the training of what ``frozen_stages`` says.
-
-        Raises:
-            ConfigError: If there are not so many layers, or stages.
-        """
-        most = len(getattr(self, self.layers_name, self.all_layers))
-        if self.frozen_stages not in range(-1, most + 1):
-            raise ConfigError(f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all')
-        if self.frozen_stages < 0:
-            return
-        for name in (*self.prefix_tokens[: self.num_prefix], *self.pe_names):
-            getattr(self, name).requires_grad_(False)
-        for module in self.frozen_modules():
-            module.requires_grad_(False)
-
     def train(self, mode: bool = True):
         """Set the mode; frozen parts stay in evaluation mode."""
         super().train(mode)
@@ -350,7 +308,7 @@ class BaseBackbone(nn.Module, ABC):
 
     def table_grid(self, name: str, grid: Grid) -> Grid:
         """Return the grid of a PE table of a model whose first layer's tokens have the grid ``grid``."""
-        return self.position.absolute.table_grid(grid)
+        return grid
 
     def resize_table(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int) -> Tensor:
         """Resize a file's table (1, num_prefix + N_src, D) to another grid."""
@@ -397,73 +355,40 @@ class BaseBackbone(nn.Module, ABC):
                 if number in encoding.after:
                     layer.add_encoding(encoding)
 
+    def layer_grids(self, grid: Grid) -> list[Grid]:
+        """Return the grid of each layer's tokens, from that of the first layer's patches."""
+        return [grid] * self.num_layers
+
+    def change_stage(self, number: int, x: Tensor, pe: Stream, grid: Grid) -> tuple[Tensor, Stream]:
+        """Return tokens (B, N, D) and PE behind a layer, of tokens of ``grid``, as the next layer receives them."""
+        return x, pe
+
     def norm_places(self) -> NormPlaces:
         """Return where there are norms of the PE."""
         layers = tuple(self.position.pe_norm_of(number) is not None for number in range(self.num_layers))
         last = None if self.last_norm is None else self.pe_norm is not None
         return NormPlaces(layers, last, staged=self.position.staged)
 
-    def position_stream(self, grid: Grid, num_prefix: int, drawn: Tensor | None = None) -> Stream:
+    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Read the PE for a grid of patch tokens, for a model with ``num_prefix`` tokens before them: 0, or all.
 
-        Tokens without a row in the tables have none here either. ``drawn`` is what ``draw_numbers`` returned; without
-        it the PE is that of evaluation.
+        Tokens without a row in the tables have none here either.
 
         Returns:
-            (1 or B, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where
+            (1, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where
             each layer has a table; None without an absolute PE.
         """
-        tables = [self.read_table(name, grid, self.pe_prefix, drawn) for name in self.pe_names]
+        tables = [self.read_table(name, grid, self.pe_prefix) for name in self.pe_names]
         if num_prefix < self.pe_prefix:
             tables = [table[:, self.pe_prefix :] for table in tables]
         if self.position.joining.table_per_layer:
             return tuple(tables)
         return tables[0] if tables else None
 
-    def draw_numbers(self, x: Tensor) -> Tensor | None:
-        """Draw where the tables are read for images or tokens (B, ...): None in evaluation, and of frozen tables."""
-        kind = self.position.absolute
-        if not (self.training and self.pe_names and kind.draws):
-            return None
-        if not getattr(self, self.pe_names[0]).requires_grad:
-            return None
-        return common_numbers(x.shape[0] if kind.draws == 'image' else None, x.device)
-
-    def read_table(self, name: str, grid: Grid, num_prefix: int, drawn: Tensor | None) -> Tensor:
-        """Read one table for a grid of tokens, (1 or B, num_prefix + N, D)."""
+    def read_table(self, name: str, grid: Grid, num_prefix: int) -> Tensor:
+        """Read one table for a grid of tokens, (1, num_prefix + N, D)."""
         made_for, mode = self.table_grid(name, self.grid), self.interpolate_mode
-        return self.position.absolute.read(getattr(self, name), made_for, grid, num_prefix, mode, drawn)
-
-    # figures
-
-    def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
-        """Return the grid of each layer's tokens, from that of the first layer's patches.
-
-        With ``inside``, return that of the tokens that attend to one another: of a window, where there are windows.
-        """
-        windows = [getattr(layer.attention, 'window_size', None) for layer in self.all_layers] if inside else []
-        return [(side, side) if side else grid for side in windows] or [grid] * self.num_layers
-
-    @torch.no_grad()
-    def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
-        """Yield the PE of the patch tokens as each layer's attention sees it, (N, D) a layer.
-
-        The joining runs on tokens that are zero everywhere, so that only the PE is left.
-        """
-        pe = self.position_stream(grid, 0)
-        x = self.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
-        norm_pre = getattr(self, 'norm_pre', None)
-        x = x if norm_pre is None else norm_pre(x)
-        for layer in self.all_layers:
-            x, seen, pe = layer.join_position(x, pe)
-            yield seen[0]
-
-    @torch.no_grad()
-    def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
-        """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
-        for layer, grid_of_layer in zip(self.all_layers, self.layer_grids(grid, inside=True)):
-            drawn = (encoding.drawn(layer.attention, grid_of_layer) for encoding in layer.attention.encodings)
-            yield next((values for values in drawn if values is not None), None)
+        return self.position.absolute.resize(getattr(self, name), made_for, grid, num_prefix, mode)
 
 
 def require_encodings(backbone: BaseBackbone) -> None:

@@ -8,6 +8,7 @@ else the model.
 """
 
 import contextlib
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,10 +17,12 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights
-from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.metadata import ambiguity, mismatch
+from mmlape.checkpoint.loading import LoadOptions, LoadReport, load_pretrained
+from mmlape.checkpoint.metadata import ambiguity, lasting_arguments, mismatch
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
+from mmlape.log import log
+from mmlape.models.arguments import changed_arguments, parameters
 from mmlape.models.base.describing import (
     UNTOLD,
     Match,
@@ -43,10 +46,11 @@ from mmlape.models.base.fitting import (
     resize_inside,
     resized_table,
 )
+from mmlape.models.base.initial_values import initialise
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
-from mmlape.models.names import parameters
 from mmlape.models.position import has_norms_in, joinings
+from mmlape.weights.loading import summary_of_resized
 
 
 class Beside(NamedTuple):
@@ -55,6 +59,15 @@ class Beside(NamedTuple):
     parts: tuple[str, ...]  # beginnings of the names of its tensors, which are new over files of a plain ViT
     layouts: tuple[Layout, ...]  # the layouts that have them
     untold: str  # the arguments that leave no trace in a file
+
+
+def recorded_config(model: nn.Module) -> dict[str, Any]:
+    """Return the configuration of a backbone: ``type``, ``arch``, and arguments that are not their defaults.
+
+    Raises:
+        ConfigError: If the constructor has not registered its arguments.
+    """
+    return {'type': f'mmlape.{type(model).__name__}', **lasting_arguments(changed_arguments(model))}
 
 
 class CheckpointAdapter:
@@ -109,6 +122,27 @@ class CheckpointAdapter:
         model_class = model if isinstance(model, type) else type(model)
         return [{name: 1 for name in model_class.prefix_tokens if name in weights.tensors}]
 
+    def initialise(self, model: nn.Module) -> None:
+        """Load the checkpoint of a model's ``init_cfg``, or let MMEngine do what else it says.
+
+        Raises:
+            CheckpointError: If the checkpoint does not fit the model.
+            ConfigError: If ``init_cfg`` names an initialiser of MMEngine, which is not installed; if the constructor
+                has not registered its arguments.
+        """
+        changed_arguments(model)
+        if load_pretrained(model):
+            return
+        if model.is_init:
+            log(f'init_weights of {type(model).__name__} has been called more than once.', logging.WARNING)
+            return
+        if model.init_cfg:
+            initialise(model, model.init_cfg)
+        for child in model.children():
+            if hasattr(child, 'init_weights') and not getattr(child, 'is_init', False):
+                child.init_weights()
+        model.is_init = True
+
     # what files record of a model
 
     def record(self, model: nn.Module) -> dict[str, Any]:
@@ -116,7 +150,7 @@ class CheckpointAdapter:
         position, arch = model.position, getattr(model, 'arch', {})
         grid = {'grid': list(model.grid)} if position.absolute or position.inside else {}
         heads = {'num_heads': arch['num_heads']} if arch.get('num_heads') else {}
-        config = {'config': model.recorded_config()} if hasattr(model, 'recorded_config') else {}
+        config = {'config': recorded_config(model)} if hasattr(model, 'arguments') else {}
         return {**position.options(), **grid, **heads, **model.recorded_arguments, **config}
 
     def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
@@ -288,6 +322,18 @@ class CheckpointAdapter:
             return False
         return any(has_norms_in(joining, self.names.norm_places(weights)) for joining in joinings().values())
 
+    def note_grid(self, model: nn.Module, metadata: dict[str, Any]) -> None:
+        """Note the grid of the PE in the metadata of a model's state dict."""
+        record = self.record(model)
+        if 'grid' in record:
+            metadata['grid'] = tuple(record['grid'])
+
+    def resize_loaded(self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None) -> None:
+        """Resize the PE in a state dict that is loaded, and log what was resized."""
+        resized = self.resize(model, state_dict, prefix, grid)
+        if resized:
+            log(f'load_state_dict: {summary_of_resized(resized)}')
+
     def resize(
         self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
     ) -> dict[str, str]:
@@ -310,3 +356,7 @@ class CheckpointAdapter:
         tensors |= resize_inside(model, stored, grid, resized)
         state_dict.update({prefix + name: value for name, value in tensors.items()})
         return {prefix + name: how for name, how in resized.items()}
+
+
+PLAIN = CheckpointAdapter()
+"""Of a backbone that names no other: its files are not recognised by their keys."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+import mmlape.admitted  # noqa: F401  (what the gate lets through)
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.metadata import arguments_in, lasting_arguments
 from mmlape.errors import MMLaPEError

@@ -5,7 +5,7 @@ its user says; else the model's own, where the rows fit it; else a square. A squ
 usually have is as good a reading as those rows and a grid that nothing tells: which of both it is, the user says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
-from mmlape.log import log
 from mmlape.models.grid import Grid, square_grid
-from mmlape.weights.loading import summary_of_resized
 
 Tokens = dict[str, int]
 """The tokens before the patches that have rows of a table, and how many each."""
@@ -71,24 +69,6 @@ def read_rows(
 
 def _spelt(grid: Grid) -> str:
     return f'{grid[0]}x{grid[1]}'
-
-
-def resize_on_load(model: nn.Module) -> None:
-    """Let state dicts of a model tell the grid of its PE, and resize the PE of those that are loaded."""
-    model.register_state_dict_post_hook(_note_grid)
-    model.register_load_state_dict_pre_hook(_resize_loaded)
-
-
-def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadata: dict) -> None:
-    record = model.checkpoint_adapter.record(model)
-    if 'grid' in record:
-        local_metadata['grid'] = tuple(record['grid'])
-
-
-def _resize_loaded(model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args) -> None:
-    resized = model.checkpoint_adapter.resize(model, state_dict, prefix, local_metadata.get('grid'))
-    if resized:
-        log(f'load_state_dict: {summary_of_resized(resized)}')
 
 
 def norm_place(name: str) -> str | None:

@@ -18,6 +18,8 @@ from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
 from mmlape.models.position import AttentionSlot, Position, Stream
 
+TOKENS = ('cls_token', 'dist_token', 'reg_token')
+"""The tokens that can stand before the patches of a ViT."""
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 
 
@@ -106,7 +108,7 @@ class IsotropicBackbone(BaseBackbone):
         """
         prefix = [getattr(self, name).expand(x.shape[0], -1, -1) for name in self.prefix_tokens]
         x = torch.cat((*prefix, x), dim=1) if prefix else x
-        pe = self.position_stream(hw, self.num_prefix, self.draw_numbers(x))
+        pe = self.position_stream(hw, self.num_prefix)
         return full_precision(self.position.joining.enter(x, pe), self), pe
 
     def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:

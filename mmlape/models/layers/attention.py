@@ -75,6 +75,10 @@ class MultiheadAttention(nn.Module):
             with attaching(self, encoding):
                 encoding.attach(self, slot)
 
+    def attended_grid(self, grid: Grid) -> Grid:
+        """Return the grid of the tokens that attend to one another on a map of ``grid``."""
+        return (self.window_size, self.window_size) if self.window_size else grid
+
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
         """Map tokens (B, N, D), or what q, k and v are projected from, to (B, N, D).
 

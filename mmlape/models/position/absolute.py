@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError, require_choice
+from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AbsolutePosition
-from mmlape.models.position.windows import READ_MODES, middle_of, part_coordinates, read_patches, window_coordinates
 
 
 def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
@@ -67,88 +66,22 @@ def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
 class Learnable(AbsolutePosition):
     """A trainable table, truncated normal.
 
-    Two options prepare it for larger canvases: in training, tokens read a part of the table, at a place that is drawn
-    anew each time (``mmlape.models.position.windows`` has the equations).
-
     Args:
         std: Standard deviation of the initial values; by default that of the backbone, 0.02 for
             most.
-        rescale: Largest factor by which neighbours come closer together: with 2.0 tokens read parts
-            of the table whose sides are a half to the whole of its own. In evaluation they read the
-            whole. 1 for none.
-        shift: Where such a part lies: 0 in the middle, 1 (the default) anywhere in the table.
-        table_scale: Sides of the table, in sides of the model's grid: tokens read a window of it, in
-            evaluation the one in the middle; a canvas as large as the table reads it unresized. 1
-            for none.
-        draw: Whether a place is drawn for each 'batch' (the default) or each 'image'.
-
-    Raises:
-        ConfigError: For numbers out of range, or options that have no effect.
     """
 
     paper_name = 'learnable'
     trainable = True
-    training_arguments = ('std', 'rescale', 'shift', 'draw')
 
-    def __init__(
-        self,
-        std: float | None = None,
-        rescale: float = 1.0,
-        shift: float | None = None,
-        table_scale: float = 1.0,
-        draw: str | None = None,
-    ):
+    def __init__(self, std: float | None = None):
         if std is not None:
             self.std = std
-        for name, value in (('rescale', rescale), ('table_scale', table_scale)):
-            if not 1 <= value < math.inf:
-                raise ConfigError(f'learnable: {name}={value} must be 1 (none) or more, such as 2.0')
-        if shift is not None and not 0 <= shift <= 1:
-            raise ConfigError(f'learnable: shift={shift} must be between 0 (in the middle) and 1 (anywhere)')
-        if rescale > 1 and table_scale > 1:
-            raise ConfigError('learnable: rescale and table_scale each say what tokens read: leave one out')
-        if shift is not None and rescale == 1:
-            raise ConfigError('learnable: shift moves the part that rescale reads: set rescale, such as 2.0')
-        if draw is not None and rescale == table_scale == 1:
-            raise ConfigError('learnable: draw is for rescale or table_scale: set one, such as rescale=2.0')
-        if draw is not None:
-            require_choice('draw', draw, ('batch', 'image'), 'learnable: ')
-        self.rescale, self.table_scale = float(rescale), float(table_scale)
-        self.shift = 1.0 if shift is None else float(shift)
-        if rescale > 1:
-            self.modes = READ_MODES
-        if rescale > 1 or table_scale > 1:
-            self.draws = draw or 'batch'
 
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the initial table."""
         rows = num_prefix + grid[0] * grid[1]
         return nn.init.trunc_normal_(torch.empty(1, rows, embed_dims), std=self.std)
-
-    def table_grid(self, grid: Grid) -> Grid:
-        """Return the grid of the table, which ``table_scale`` enlarges."""
-        rows, columns = (math.ceil(self.table_scale * side) for side in grid)
-        return rows, columns
-
-    def read(
-        self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str, drawn: Tensor | None = None
-    ) -> Tensor:
-        """Return the rows of a random part in training; in evaluation the table, or the window in its middle."""
-        if drawn is not None:
-            prefix, patches = table[:, :num_prefix], table[0, num_prefix:]
-            patches = read_patches(patches, src, self._coordinates(drawn, src, dst), mode)
-            return torch.cat((prefix.expand(len(patches), -1, -1), patches), dim=1)
-        if self.table_scale > 1:
-            middle = tuple(min(have, side) for have, side in zip(src, dst))
-            table, src = middle_of(table, src, middle, num_prefix), middle
-        return self.resize(table, src, dst, num_prefix, mode)
-
-    def _coordinates(self, drawn: Tensor, src: Grid, dst: Grid) -> tuple[Tensor, Tensor]:
-        share, *places = drawn.split(1, dim=-1)
-        axes = zip(places, src, dst, strict=True)
-        if self.table_scale > 1:
-            return tuple(window_coordinates(*axis) for axis in axes)
-        return tuple(part_coordinates(share, *axis, self.rescale, self.shift) for axis in axes)
 
 
 class Sinusoids(AbsolutePosition):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.grid import RESIZE_MODES, Grid, resize_map, tile_map
+from mmlape.models.grid import Grid, resize_map, tile_map
 
 
 class AttentionSlot(NamedTuple):
@@ -55,34 +55,10 @@ class AbsolutePosition(ABC):
     """Standard deviation of random initial values; a backbone may set another where the user has not."""
     training_arguments: tuple[str, ...] = ('std',)
     """Arguments of training or of other grids, on which weights do not depend: files of other ones are taken."""
-    draws: str | None = None
-    """Whether ``read`` takes random numbers in training: 'batch' or 'image', of which each gets its own."""
-    modes: tuple[str, ...] = RESIZE_MODES
-    """The values of ``interpolate_mode`` that it can be read with."""
 
     @abstractmethod
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the initial table, (1, num_prefix + rows * columns, embed_dims), which the model casts."""
-
-    def table_grid(self, grid: Grid) -> Grid:
-        """Return the grid of the table of a model whose tokens have the grid ``grid``."""
-        return grid
-
-    def read(
-        self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str, drawn: Tensor | None = None
-    ) -> Tensor:
-        """Return the rows that the tokens of a grid get in a forward pass, (1 or B, num_prefix + N, D).
-
-        Args:
-            table: The table, (1, num_prefix + N_src, D).
-            src: Its grid.
-            dst: The grid of the tokens.
-            num_prefix: Its rows of prefix tokens, which are kept.
-            mode: How it is resized.
-            drawn: Of a kind that ``draws``, in training: three numbers from 0 to 1, (3,), or those of each image,
-                (B, 3).
-        """
-        return self.resize(table, src, dst, num_prefix, mode)
 
     def resize(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str) -> Tensor:
         """Resize a table (1, num_prefix + N_src, D) to another grid; prefix rows are kept."""

@@ -305,3 +305,6 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         if norm:
             return not weights.has(re.escape(norm[0]))
         return super().may_be_new(model, name, weights, options)
+
+
+OF_SWIN = SwinCheckpointAdapter()

@@ -81,6 +81,11 @@ class ShiftedWindowAttention(MultiheadAttention):
             return self.window_size, self.shift
         return min(hw), 0
 
+    def attended_grid(self, grid: Grid) -> Grid:
+        """Return the grid of a window."""
+        side, _ = self.windows_of(grid)
+        return side, side
+
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
         """Map tokens (B, N, D), or what q, k and v are projected from, to (B, N, D).
 

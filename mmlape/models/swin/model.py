@@ -4,12 +4,13 @@ attention input of layer l:  LN(x) + w_l
 from stage to stage:         x <- merge(x), w <- merge(w) or a table of its own
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
+from mmlape.lazy import Lazy
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import Grid, contiguous, to_maps
@@ -26,7 +27,6 @@ from mmlape.models.position import (
     joinings,
     resolve_position,
 )
-from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
 from mmlape.models.swin.layers import (
     PatchMerging,
     ShiftedWindowAttention,
@@ -92,7 +92,7 @@ class SwinTransformer(BaseBackbone):
     """
 
     archs = ARCHS
-    checkpoint_adapter = SwinCheckpointAdapter()
+    checkpoint_adapter = Lazy('mmlape.models.swin.checkpoint', 'OF_SWIN')
     layers_name = 'layers'
     table_name = 'absolute_pos_embed'
     embedding_names = ('patch_embed.',)
@@ -210,19 +210,17 @@ class SwinTransformer(BaseBackbone):
         for stage, name in enumerate(self.pe_names):
             self.add_table(name, self.dims_of(stage))
 
-    def _table(self, stage: int, grid: Grid, drawn: Tensor | None) -> Stream:
+    def _table(self, stage: int, grid: Grid) -> Stream:
         """Return a stage's own PE on a grid, (1 or B, N, D); None without an absolute PE."""
         if self.position.absolute is None:
             return None
-        return self.read_table(self.pe_names[stage], grid, 0, drawn)
+        return self.read_table(self.pe_names[stage], grid, 0)
 
-    def position_stream(self, grid: Grid, num_prefix: int, drawn: Tensor | None = None) -> Stream:
+    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Read the first stage's PE for a grid; there are no prefix tokens."""
-        return self._table(0, grid, drawn)
+        return self._table(0, grid)
 
-    def next_position(
-        self, stage: int, x: Tensor, pe: Stream, grid: Grid, drawn: Tensor | None = None
-    ) -> tuple[Tensor, Stream]:
+    def next_position(self, stage: int, x: Tensor, pe: Stream, grid: Grid) -> tuple[Tensor, Stream]:
         """Return the tokens (B, N, D) and the PE that a stage's first layer receives.
 
         They come from the merged tokens, and the PE as the last stage, of ``grid``, passed it on.
@@ -234,33 +232,24 @@ class SwinTransformer(BaseBackbone):
                 return merging.merge_position(table, grid)
 
             return x, self.position.joining.change_grid(pe, merge)
-        pe = self._table(stage, merged_grid(grid), drawn)
+        pe = self._table(stage, merged_grid(grid))
         return self.position.joining.enter(x, pe), pe
 
-    def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
-        """Return the grid of each layer's tokens, or of its windows."""
+    def layer_grids(self, grid: Grid) -> list[Grid]:
+        """Return the grid of each layer's tokens."""
         grids = []
         for depth in self.arch['depths']:
             grids += [grid] * depth
             grid = merged_grid(grid)
-        if inside:
-            return [
-                (layer.attn.windows_of(grid_of_layer)[0],) * 2 for layer, grid_of_layer in zip(self.all_layers, grids)
-            ]
         return grids
 
-    @torch.no_grad()
-    def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
-        """Yield the PE of the tokens as each layer's attention sees it, (N, D) a layer."""
-        pe = self.position_stream(grid, 0)
-        x = self.position.joining.enter(torch.zeros_like(pe), pe)
-        for number, stage in enumerate(self.layers):
-            for layer in stage.blocks:
-                x, seen, pe = layer.join_position(x, pe)
-                yield seen[0]
-            if stage.downsample is not None:
-                x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
-                grid = merged_grid(grid)
+    def change_stage(self, number: int, x: Tensor, pe: Stream, grid: Grid) -> tuple[Tensor, Stream]:
+        """Return tokens and PE behind a layer, merged where a stage ends."""
+        ends = [*itertools.accumulate(self.arch['depths'][:-1])]
+        if number + 1 not in ends:
+            return x, pe
+        stage = ends.index(number + 1)
+        return self.next_position(stage + 1, self.layers[stage].downsample(x, grid), pe, grid)
 
     def table_grid(self, name: str, grid: Grid) -> Grid:
         """Return the grid of a PE table; the number behind its name is that of its stage."""
@@ -278,8 +267,7 @@ class SwinTransformer(BaseBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W), each through a norm of its own."""
         x, grid = self.patch_embed(x)
-        drawn = self.draw_numbers(x)
-        pe = self.position_stream(grid, 0, drawn)
+        pe = self.position_stream(grid, 0)
         x = self.pos_drop(full_precision(self.position.joining.enter(x, pe), self))
         outs, last = {}, max(self.out_indices)
         for number in range(last + 1):
@@ -290,7 +278,7 @@ class SwinTransformer(BaseBackbone):
                 outs[number] = self.format(self.normed(x, number, stage_pe), grid)
             if number < last:
                 x = stage.downsample(x, grid)
-                x, pe = self.next_position(number + 1, x, pe, grid, drawn)
+                x, pe = self.next_position(number + 1, x, pe, grid)
                 grid = merged_grid(grid)
         return tuple(outs[index] for index in self.out_indices)
 

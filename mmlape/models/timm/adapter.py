@@ -12,11 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.models.adapter.model import ADAPTER_PARTS, AdapterMixin, resolve_interactions
+from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
 from mmlape.models.base.checkpoint import Beside
 from mmlape.models.timm.checkpoint import ADAPTER, DINOV3_ADAPTER, TimmCheckpointAdapter
 from mmlape.models.timm.model import ForwardState, TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
+from mmlape.models.vit.checkpoint import ADAPTER_PARTS
 
 PATCH = 16
 """The stride of the ViT's tokens beside the pyramid."""

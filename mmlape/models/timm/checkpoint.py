@@ -17,7 +17,7 @@ from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
 from mmlape.models.base.describing import Size
 from mmlape.models.base.fitting import Tokens, fit_pe_norms, fit_table, read_table
 from mmlape.models.timm.joined import TABLE as TABLE_NAME
@@ -160,7 +160,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
     def record(self, model: nn.Module) -> dict[str, Any]:
         """Return timm's name of the model, the grid of its table, changes, and the complete configuration."""
         grid = {'grid': list(model.grid)} if table_names(model.vit) else {}
-        changes = {**model.recorded_arguments, 'config': model.recorded_config()}
+        changes = {**model.recorded_arguments, 'config': recorded_config(model)}
         return {'timm_model': model.source.architecture, **grid, **changes}
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:

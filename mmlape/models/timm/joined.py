@@ -11,9 +11,8 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
-from mmlape.common_random import common_numbers
 from mmlape.errors import ConfigError
-from mmlape.models.position import AbsolutePosition, Joining, Stream
+from mmlape.models.position import Joining, Stream
 
 TABLE = 'pos_embed'
 
@@ -69,11 +68,9 @@ class JoinedForward(Proxy):
     """One forward of a changed model: timm's methods find here the PE, and layers that join it.
 
     Attributes:
-        pos_embed: What timm adds to the tokens: the table if the joining is at the input and the
-            table is read as it is, else zeros of its shape.
+        pos_embed: What timm adds to the tokens: the table if the joining is at the input, else
+            zeros of its shape.
         stream: The PE as each layer receives it, by the layer's number.
-        drawing: Whether the table is read at a place that is drawn.
-        numbers: What was drawn, see ``common_numbers``.
         kept: Indices (B, K, 1) of the tokens that patch dropout has kept; None if all are.
         count: Tokens before the dropout.
         with_gradients: Whether the forward began with gradients.
@@ -82,11 +79,8 @@ class JoinedForward(Proxy):
     def __init__(self, model: nn.Module):
         super().__init__(model)
         table = getattr(model, table_names(model)[0])
-        self.drawing = bool(model.pe_kind.draws) and model.training and table.requires_grad
-        is_added = model.joining.at_input and not self.drawing
-        self.pos_embed = table if is_added else table.new_zeros(()).expand(table.shape)
+        self.pos_embed = table if model.joining.at_input else table.new_zeros(()).expand(table.shape)
         self.stream: dict[int, Stream] = {}
-        self.numbers: Tensor | None = None
         self.kept: Tensor | None = None
         self.count = 0
         self.with_gradients = torch.is_grad_enabled()
@@ -99,13 +93,7 @@ class JoinedForward(Proxy):
         model = self.module
         tables = [self._read(getattr(model, name), x) for name in table_names(model)]
         self.stream[0] = tuple(tables) if model.joining.table_per_layer else tables[0]
-        out = model.plain._pos_embed(self, x)
-        if not (self.drawing and model.joining.at_input):
-            return out
-        # Eva's also returns rotary angles
-        tokens, *rest = out if isinstance(out, tuple) else (out,)
-        tokens = model.joining.enter(tokens, self.rows(self.stream[0]))
-        return (tokens, *rest) if rest else tokens
+        return model.plain._pos_embed(self, x)
 
     def _read(self, table: Tensor, x: Tensor) -> Tensor:
         """Return a table as the tokens of patches (B, rows, columns, D) get it."""
@@ -113,20 +101,11 @@ class JoinedForward(Proxy):
         prefix = 0 if model.no_embed_class else model.num_prefix_tokens
         src = tuple(model.patch_embed.grid_size)
         dst = tuple(x.shape[1:3]) if model.dynamic_img_size else src
-        if self.drawing:
-            return model.pe_kind.read(table, src, dst, prefix, 'bicubic', self._numbers(x))
         if not model.dynamic_img_size:
             return table
         from timm.layers import resample_abs_pos_embed
 
         return resample_abs_pos_embed(table, dst, src, num_prefix_tokens=prefix)
-
-    def _numbers(self, x: Tensor) -> Tensor:
-        """Return the numbers of this forward, which all tables share."""
-        if self.numbers is None:
-            count = x.shape[0] if self.module.pe_kind.draws == 'image' else None
-            self.numbers = common_numbers(count, x.device)
-        return self.numbers
 
     @property
     def patch_drop(self):
@@ -184,7 +163,6 @@ class Joined(Subclassed):
     """A ViT of timm whose layers join the PE."""
 
     joining: Joining  # how they do
-    pe_kind: AbsolutePosition  # how the table is read
     pe_norm: nn.Module | None  # the last norm's norm of the PE; None for a joining without one
 
     def forward_features(self, *args, **kwargs):

@@ -13,14 +13,12 @@ import torch
 from torch import nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.position import AbsolutePosition, Joining, joinings, resolve_position
+from mmlape.models.position import Joining, joinings
 from mmlape.models.timm.joined import TABLE, Joined, JoinedPost, JoinedPre, subclass
 from mmlape.models.timm.pretrained import timm_package
 
-_GRID = (4, 6)  # any, of which the table of a kind has the grid or not
 
-
-def add_lape(model: nn.Module, joining: str = 'lape', pe_type: str | dict = 'learnable') -> nn.Module:
+def add_lape(model: nn.Module, joining: str = 'lape') -> nn.Module:
     """Join the position embedding of a ViT of timm in every layer, in place.
 
     The model keeps timm's names, and each layer gets ``blocks.N.pe_norm``, a norm of the type and
@@ -37,8 +35,6 @@ def add_lape(model: nn.Module, joining: str = 'lape', pe_type: str | dict = 'lea
             ``JOININGS`` whose class has ``advance`` and ``combine``. 'pvg' and 'mpvg' take a model
             without class token and registers; 'mpvg' adds ``pe_norm`` beside ``norm``, which must
             come before the pooling (``fc_norm=False``).
-        pe_type: How training reads the table, ``dict(type='learnable', rescale=2.0)`` for example;
-            with such options 'default' is a joining, too.
 
     Returns:
         The model.
@@ -48,11 +44,9 @@ def add_lape(model: nn.Module, joining: str = 'lape', pe_type: str | dict = 'lea
             one that the joining is not for, and an unknown joining. The model is then as it was.
         StackError: If timm is missing or too old.
     """
-    kind = _kind(pe_type)
-    chosen = _resolve(joining, kind)
+    chosen = _resolve(joining)
     table = _table_of(model)
     _check_tokens(model, chosen)
-    _check_dropout(model, chosen, kind)
     changes = [_change_of(block, number) for number, block in enumerate(model.blocks)]
     normed = [chosen.norms_layer(number, staged=False) for number in range(len(model.blocks))]
     norms = [_fresh(block.norm1) if is_normed else None for block, is_normed in zip(model.blocks, normed)]
@@ -67,7 +61,6 @@ def add_lape(model: nn.Module, joining: str = 'lape', pe_type: str | dict = 'lea
             copy = nn.Parameter(table.detach().clone(), requires_grad=table.requires_grad)
             model.register_parameter(f'{TABLE}{number}', copy)
     model.joining, model.pe_norm = chosen, _fresh(model.norm) if last else None
-    model.pe_kind = kind
     model.__class__ = subclass(Joined, type(model))
     return model
 
@@ -90,33 +83,13 @@ def check_model(model: nn.Module, function: str) -> None:
         raise ConfigError(f"{function} takes timm's VisionTransformer and Eva, not {name}{ours}")
 
 
-def _kind(pe_type: str | dict) -> AbsolutePosition:
-    """Return the kind that a table of timm is: a trained one, for the model's own grid."""
-    kind = resolve_position(pe_type, 'default', 'layernorm').absolute
-    if kind is None or not kind.trainable:
-        raise ConfigError(
-            f"add_lape: pe_type={pe_type!r}: timm's table is trained, so it is 'learnable', with its "
-            "options or without: dict(type='learnable', rescale=2.0)"
-        )
-    if kind.table_grid(_GRID) != _GRID:
-        raise ConfigError(
-            f"add_lape: pe_type={pe_type!r} has a table of another grid than the tokens', which timm's "
-            'own methods do not know: take rescale instead of table_scale'
-        )
-    return kind
-
-
-def _resolve(name: str, kind: AbsolutePosition) -> Joining:
+def _resolve(name: str) -> Joining:
     """Return a joining that layers of timm can do.
 
-    They receive the PE, and it gives attention one tensor; or training reads the table otherwise.
+    They receive the PE, and it gives attention one tensor.
     """
     known = joinings()
-    fitting = [
-        other
-        for other, joining in known.items()
-        if (joining.travels or kind.draws) and type(joining).join is Joining.join
-    ]
+    fitting = [other for other, joining in known.items() if joining.travels and type(joining).join is Joining.join]
     if name not in fitting:
         raise ConfigError(f'add_lape: joining={name!r} is none of these: {", ".join(fitting)}')
     return known[name]
@@ -154,16 +127,6 @@ def _check_tokens(model: nn.Module, joining: Joining) -> None:
     if joining.at_last_norm and behind is not None and not isinstance(behind, nn.Identity):
         raise ConfigError(
             f'{name} joins at the last norm, which comes behind the pooling here: build the model with fc_norm=False'
-        )
-
-
-def _check_dropout(model: nn.Module, joining: Joining, kind: AbsolutePosition) -> None:
-    """Refuse a dropout of tokens + PE where timm's methods do not add the PE."""
-    rate = getattr(model.pos_drop, 'p', 0.0)
-    if kind.draws and joining.at_input and rate:
-        raise ConfigError(
-            f'add_lape: pos_drop_rate={rate} drops from tokens + PE, and a PE that is read anew in '
-            'training is added behind it: build the model with pos_drop_rate=0'
         )
 
 

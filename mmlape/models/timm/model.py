@@ -65,7 +65,6 @@ class TimmViT(IsotropicBackbone):
             precision when the model is cast, and what follows gets that of the images.
         pe_joining: 'default' is timm's own; any other as in ``mmlape.add_lape``. 'pvg' and 'mpvg'
             need ``with_prefix=False``; without a final norm, 'mpvg' joins as 'pvg' does.
-        pe_type: 'learnable', or a dict with its options ``rescale``, ``shift`` and ``draw``.
         patch_norm: 'none', or a value that ``mmlape.add_dual_patchnorm`` takes.
         model_args: Further arguments of timm's class.
 
@@ -99,7 +98,6 @@ class TimmViT(IsotropicBackbone):
         drop_path_rate: float = 0.0,
         with_cp: bool = False,
         pe_joining: str = 'default',
-        pe_type: str | dict = 'learnable',
         patch_norm: str = 'none',
         model_args: dict | None = None,
         init_cfg: dict | list[dict] | None = None,
@@ -111,7 +109,7 @@ class TimmViT(IsotropicBackbone):
             raise ConfigError(f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True')
         self.source, self.frozen, self.frozen_dtype, self.with_cp = (source, frozen, frozen_dtype, with_cp)
         options = dict(img_size=img_size, patch_size=patch_size, drop_path_rate=drop_path_rate)
-        change = partial(_change, pe_joining=pe_joining, pe_type=pe_type, patch_norm=patch_norm)
+        change = partial(_change, pe_joining=pe_joining, patch_norm=patch_norm)
         self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {}, change)
         self._is_tried = False  # whether bfloat16 is right here
         self.recorded_arguments = dict(pe_joining=pe_joining, patch_norm=patch_norm)
@@ -278,11 +276,11 @@ def _is_empty(x: Tensor) -> bool:
     return not (is_recorded() or len(x))
 
 
-def _change(vit: nn.Module, pe_joining: str, pe_type: str | dict, patch_norm: str) -> None:
+def _change(vit: nn.Module, pe_joining: str, patch_norm: str) -> None:
     if patch_norm != 'none':
         add_dual_patchnorm(vit, patch_norm)
-    if (pe_joining, pe_type) != ('default', 'learnable'):
-        add_lape(vit, pe_joining, pe_type)
+    if pe_joining != 'default':
+        add_lape(vit, pe_joining)
 
 
 def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:

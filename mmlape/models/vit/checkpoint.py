@@ -12,14 +12,16 @@ from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.metadata import config_beside
 from mmlape.checkpoint.targets import Target
-from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.checkpoint import Beside, CheckpointAdapter
 from mmlape.models.base.fitting import Tokens, read_table
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.vit.layouts import (
+    ADAPTERS,
     DINOV2_GIANT,
     EVA_NAMES,
     LAYOUTS,
     NAMES,
+    PYRAMIDS,
     TARGETS,
     is_adapter,
     is_beit,
@@ -215,3 +217,13 @@ def _check_layer_scale(model: nn.Module, weights: Weights, report: LoadReport) -
             f'wrong LayerScale: the file has none, and new gammas of {other:g} would scale its '
             'branches; set layer_scale_init_value=1, or 0 for no LayerScale'
         )
+
+
+ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
+"""Beginnings of the names of an adapter's tensors."""
+PYRAMID_PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
+OF_VIT = ViTCheckpointAdapter()
+OF_ADAPTER = ViTCheckpointAdapter(
+    beside=Beside(ADAPTER_PARTS, ADAPTERS, untold='windows, interaction_indexes, vit_feature_source and n_points')
+)
+OF_PYRAMID = ViTCheckpointAdapter(beside=Beside(PYRAMID_PARTS, PYRAMIDS, untold='out_indices and windows'))

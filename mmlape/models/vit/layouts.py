@@ -21,13 +21,13 @@ from dataclasses import replace
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.fitting import Tokens, read_rows
+from mmlape.models.base.isotropic import TOKENS
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.vit.big_vision import SIGN, from_jax, patch_side, stem_order
 from mmlape.weights.loading import HALF
 
-TOKENS = ('cls_token', 'dist_token', 'reg_token')
 NAMES = TensorNames()
 
 _MMPRETRAIN_NAMES = (
@@ -39,6 +39,7 @@ _MMPRETRAIN_NAMES = (
     (r'^layers\.(\d+)\.ffn\.gamma2\.weight$', r'blocks.\1.gamma2'),
     (r'^layers\.(\d+)\.', r'blocks.\1.'),
     (r'^ln1\.', 'norm.'),
+    (r'^ln2\.', 'fc_norm.'),
     (r'^pre_norm\.', 'norm_pre.'),
 )
 
@@ -189,7 +190,8 @@ def to_timm(tensors: Tensors) -> Tensors:
 
 
 def _from_mmpretrain(tensors: Tensors) -> Tensors:
-    return as_convolution(rename_keys(tensors, _MMPRETRAIN_NAMES))
+    """Rename; of BEiT, what its authors' files have besides comes after it."""
+    return as_convolution(_from_beit(rename_keys(tensors, _MMPRETRAIN_NAMES)))
 
 
 def _from_mmseg(tensors: Tensors) -> Tensors:

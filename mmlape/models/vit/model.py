@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
+from mmlape.lazy import Lazy
 from mmlape.models.base.initial_values import init_linear
-from mmlape.models.base.isotropic import IsotropicBackbone, build_norm_pre, require_cls_token
+from mmlape.models.base.isotropic import TOKENS, IsotropicBackbone, build_norm_pre, require_cls_token
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
@@ -28,8 +29,6 @@ from mmlape.models.vit.bases import (
     patched,
     sizes,
 )
-from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
-from mmlape.models.vit.layouts import TOKENS
 
 
 def _arch(embed_dims: int, num_heads: int, num_layers: int = 12) -> dict:
@@ -137,7 +136,7 @@ class VisionTransformer(IsotropicBackbone):
     """
 
     archs = ARCHS
-    checkpoint_adapter = ViTCheckpointAdapter()
+    checkpoint_adapter = Lazy('mmlape.models.vit.checkpoint', 'OF_VIT')
     model_names = (
         name_models('{}', ARCHS)
         | with_variants(

@@ -13,17 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.base.checkpoint import Beside
+from mmlape.lazy import Lazy
 from mmlape.models.grid import ceil_div, contiguous, pad_to_multiple, require_patch, to_maps
 from mmlape.models.named_layers import build_norm
-from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
-from mmlape.models.vit.layouts import PYRAMIDS
 from mmlape.models.vit.model import VisionTransformer
 
 STRIDES = (4, 8, 16, 32)
 FIXED = dict(num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end')
-MAPS = Beside(('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.'), PYRAMIDS, untold='out_indices and windows')
-"""Of the public baselines."""
 
 
 class ViTPyramid(VisionTransformer):
@@ -49,7 +45,7 @@ class ViTPyramid(VisionTransformer):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    checkpoint_adapter = ViTCheckpointAdapter(beside=MAPS)
+    checkpoint_adapter = Lazy('mmlape.models.vit.checkpoint', 'OF_PYRAMID')
     keeps_class_row = True
 
     def __init__(

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError
-from mmlape.models.base.fitting import resize_on_load
+from mmlape.models.base.backbone import resize_on_load
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import full_precision

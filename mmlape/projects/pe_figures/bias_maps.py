@@ -17,6 +17,7 @@ from mmlape.errors import ConfigError
 from mmlape.figures import save_figure, wrapped
 from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.base.figures import attended_grids
 from mmlape.models.grid import Grid
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -100,7 +101,7 @@ def write_bias_maps(
     layers = list(layers) or list(range(model.num_layers))
     if not all(0 <= layer < model.num_layers for layer in layers):
         raise ConfigError(f'--layers: choose from 0 to {model.num_layers - 1}')
-    terms, grids = (bias_terms(model, read_images(paths, model)), model.layer_grids(model.grid, inside=True))
+    terms, grids = (bias_terms(model, read_images(paths, model)), attended_grids(model, model.grid))
     columns = max(1, len(cells))
     figure = Figure((2.6 * columns, 0.4 + 2.7 * len(layers)), layout='constrained')
     figure.suptitle(wrapped(name, 36 * columns), fontsize=8)

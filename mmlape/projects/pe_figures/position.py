@@ -25,6 +25,7 @@ from mmlape.errors import ConfigError
 from mmlape.figures import save_figure, wrapped
 from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.base.figures import attended_grids, layer_positions, shown_encodings
 from mmlape.models.grid import Grid
 from mmlape.tables import console_table, text_table
 
@@ -71,12 +72,12 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
     if model.position.absolute is not None:
         if not model.position.joining.table_per_layer:
             yield 'PE', grid, cosines(pe_table(model, grid))
-        maps = (cosines(rows) for rows in model.layer_positions(grid))
+        maps = (cosines(rows) for rows in layer_positions(model, grid))
     elif model.position.inside:
-        maps = (None if term is None else term.double().cpu().numpy() for term in model.drawn_encodings(grid))
+        maps = (None if term is None else term.double().cpu().numpy() for term in shown_encodings(model, grid))
     else:
         raise ConfigError(f'{type(model).__name__} has no position encoding that can be drawn')
-    grids = model.layer_grids(grid, inside=model.position.absolute is None)
+    grids = attended_grids(model, grid) if model.position.absolute is None else model.layer_grids(grid)
     for layer, (grid_of_layer, values) in enumerate(zip(grids, maps)):
         if values is None:
             raise ConfigError(

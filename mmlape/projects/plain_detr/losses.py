@@ -41,6 +41,8 @@ def match(predicted: Boxes, objects: Objects, times: int) -> tuple[Tensor, Tenso
     cost = WEIGHTS['cls'] * (positive - negative)
     cost = cost + WEIGHTS['bbox'] * (predicted.deltas[:, None] - wanted).abs().sum(-1)
     cost = cost - WEIGHTS['iou'] * generalized_box_iou(to_corners(predicted.boxes), to_corners(objects.boxes))
+    # so that a box which is not finite is matched, and the loss is not finite either
+    cost = torch.where(cost.isfinite(), cost, -1e30)
     rows, columns = linear_sum_assignment(cost.repeat(1, times).cpu())
     device = objects.labels.device
     return torch.as_tensor(rows, device=device), torch.as_tensor(columns % max(len(objects.labels), 1), device=device)

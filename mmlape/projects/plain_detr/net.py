@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
-from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
 from mmlape.projects.plain_detr.boxes import Boxes, decode
 from mmlape.projects.plain_detr.layers import (
@@ -48,7 +46,7 @@ class PlainDETRNet(nn.Module):
         in_channels: Of the map.
         num_classes: Number of classes.
         patch_size: Pixels from cell to cell.
-        num_queries: How many boxes an image gets.
+        num_queries: How many boxes an image gets, at most one of each proposal.
         num_aux_queries: Further queries in training, for hybrid matching.
         embed_dims: Of queries and cells.
         num_heads: Of all attention.
@@ -123,9 +121,6 @@ class PlainDETRNet(nn.Module):
         Args:
             features: The maps.
             valid: How many rows and columns of each are no padding; None for all.
-
-        Raises:
-            ConfigError: If there are fewer proposals than queries.
         """
         grid: Grid = tuple(features.shape[2:])
         padding = None if valid is None else _padding(valid, grid, features.device)
@@ -136,7 +131,7 @@ class PlainDETRNet(nn.Module):
         for layer in self.encoder:
             memory = self.run(layer, memory, pe, flat)
         sizes = self.sizes(padding, grid, memory)
-        proposals = self.proposals(memory.mT.unflatten(2, grid), padding, sizes)
+        proposals = self.proposals(memory.mT.unflatten(2, grid), sizes)
         return Detections(self.decode(memory, pe, flat, grid, proposals, sizes), proposals)
 
     def run(self, layer: nn.Module, *args) -> Tensor:
@@ -165,9 +160,9 @@ class PlainDETRNet(nn.Module):
         cells = torch.stack(((~padding[:, 0]).sum(1), (~padding[:, :, 0]).sum(1)), -1)
         return cells[:, None].to(_exact(memory)) * self.patch_size
 
-    def proposals(self, maps: Tensor, padding: Tensor | None, sizes: Tensor) -> Boxes:
+    def proposals(self, maps: Tensor, sizes: Tensor) -> Boxes:
         """Return a box of each cell of the map (B, D, H, W) at four strides."""
-        tokens, boxes, outside = [], [], []
+        tokens, boxes = [], []
         for octaves, rescale in zip(OCTAVES, self.enc_output_proj):
             if min(maps.shape[2:]) < 2**octaves:
                 continue  # the image is smaller than a cell
@@ -180,13 +175,9 @@ class PlainDETRNet(nn.Module):
             side = self.proposal_size * 2.0 ** (octaves - OCTAVES[0])
             boxes.append(torch.cat((places, torch.full_like(places, side)), -1))
             tokens.append(level.flatten(2).mT)
-            if padding is not None:
-                outside.append(F.interpolate(padding[:, None].float(), level.shape[2:]).flatten(1) > 0)
         proposals, limits = torch.cat(boxes)[None], sizes.repeat(1, 1, 2)
-        unused = ~((proposals > 0.01 * limits) & (proposals < 0.99 * limits)).all(-1)
-        if outside:
-            unused = unused | torch.cat(outside, 1)
-        unused = unused[..., None]
+        # those of padding, too, whose centres are beyond the limits
+        unused = ~((proposals > 0.01 * limits) & (proposals < 0.99 * limits)).all(-1, keepdim=True)
         far = float(max(maps.shape[2:]) * self.patch_size)
         references = torch.where(unused, far, proposals)
         x = self.enc_output_norm(self.enc_output(torch.cat(tokens, 1).masked_fill(unused, 0.0)))
@@ -196,16 +187,13 @@ class PlainDETRNet(nn.Module):
     def decode(
         self, memory: Tensor, pe: Tensor, padding: Tensor | None, grid: Grid, proposals: Boxes, sizes: Tensor
     ) -> list[Boxes]:
-        """Refine the best proposals by cells (B, N, D); return the boxes of each layer."""
-        groups = [self.num_queries]
-        if self.training and self.num_aux_queries:
-            groups.append(self.num_aux_queries)
-        count = sum(groups)
-        if count > proposals.logits.shape[1]:
-            raise ConfigError(
-                f'{count} queries, and an image of {grid[0]} x {grid[1]} patches has {proposals.logits.shape[1]} '
-                'proposals: lower num_queries or num_aux_queries, or give larger images'
-            )
+        """Refine the best proposals by cells (B, N, D); return the boxes of each layer.
+
+        Small images have fewer proposals than there are queries: the last queries are left out.
+        """
+        queries = min(self.num_queries, proposals.logits.shape[1])
+        count = min(self.num_queries + self.training * self.num_aux_queries, proposals.logits.shape[1])
+        groups = [queries, count - queries] if count > queries else [queries]
         best = proposals.logits[..., 0].topk(count, 1).indices
         boxes = shown = proposals.boxes.gather(1, best[..., None].expand(-1, -1, 4)).detach()
         embedded = sinusoids(boxes * 2 * math.pi, self.embed_dims // 2).flatten(2)

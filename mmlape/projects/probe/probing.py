@@ -1,239 +1,147 @@
-"""Probe models, each with its controls; what a folder has measured before is not measured again."""
+"""How well the place of a patch is read from its features, by layer.
 
-import hashlib
-import math
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+R^2 = 1 - SSE / SST of row and column, by ridge regressions over five folds of images: three train, one chooses the
+strength, one measures. The error is its root mean square, in patches.
+"""
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
-import mmlape
-from mmlape.backbones import require_once
-from mmlape.console import clock
-from mmlape.errors import ConfigError, DataError, MMLaPEError, shown
-from mmlape.files import read_json, write_json
-from mmlape.lab.decoding import decode, encode
+from mmlape.console import console
+from mmlape.errors import ConfigError
+from mmlape.figures import look, new_axes, save_figure, wrapped
 from mmlape.models.grid import Grid
-from mmlape.projects.probe.images import Canvases, find_images, read_canvases
-from mmlape.projects.probe.measure import COMPARED, FOLDS, Layer, Plan, Tick, measure, read_pixels
+from mmlape.projects.probe.images import find_images, patch_pixels, read_images
 from mmlape.projects.probe.models import Probed, open_probed
-from mmlape.quiet import say
+from mmlape.projects.probe.ridge import Moments, fit, squared_error, variance
+from mmlape.tables import console_table, text_table, write_csv
 
-MOST = 16
-"""Patches a side of the trained size, unless ``--size`` asks for more."""
-SHIFTS, CANVASES = (1, 4), (1.5, 2.0)
-FORMAT = 1
-"""Of a result; results of another one are measured again."""
-INTERVAL = 5.0
-"""Seconds between two lines of progress."""
+FOLDS = 5
+TOKENS = 4096
+"""Of one forward."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is asked of all models."""
-
-    images: Path
-    count: int = 200
-    size: Grid | None = None  # in pixels; None for each model's own, of at most ``MOST`` patches
-    shifts: Sequence[int] = SHIFTS
-    canvases: Sequence[float] = CANVASES
-    control: bool = True  # whether each architecture is probed with random values, too
-
-
-@dataclass
-class Probe:
-    """What was measured of a model."""
+class Layer:
+    """How well row and column are read behind a layer."""
 
     name: str
-    key: str  # of weights, images and settings
-    grid: list[int]  # rows and columns
-    patch: int
-    depth: int
-    width: int
-    images: int
-    enlarged: int
-    is_random: bool
-    normalisation: str
-    seconds: float
-    layers: list[Layer]
-    pixels: Layer
-    random: list[Layer] | None = None
-    notes: list[str] = field(default_factory=list)
+    row: float  # R^2
+    column: float
+    error: float  # in patches, the mean of both
 
     @property
-    def size(self) -> Grid:
-        """Of an image in pixels."""
-        return self.grid[0] * self.patch, self.grid[1] * self.patch
+    def r2(self) -> float:
+        """The mean of row and column."""
+        return (self.row + self.column) / 2
 
 
-def read_probes(path: Path) -> list[Probe]:
-    """Return the probes in a ``probe.json``.
+@dataclass(frozen=True)
+class Probe:
+    """What was read in a model."""
 
-    Raises:
-        DataError: If it is none.
+    name: str
+    layers: list[Layer]
+    random: list[Layer]  # in the same architecture with random values
+    pixels: Layer
+
+
+def coordinates(grid: Grid) -> Tensor:
+    """Return row and column of each place in patches, from the middle: (N, 2)."""
+    sides = (torch.arange(side, dtype=torch.float64) - (side - 1) / 2 for side in grid)
+    return torch.cartesian_prod(*sides)
+
+
+def read_layers(
+    names: Sequence[str], features: Callable[[Tensor], Iterable[Tensor]], images: Tensor, grid: Grid
+) -> list[Layer]:
+    """Read the places of patches in features.
+
+    Args:
+        names: Of the layers.
+        features: Yields the features (B, N, D) of images behind each layer.
+        images: (n, C, H, W), from 0 to 255; every fifth is of one fold.
+        grid: Rows and columns of patches.
     """
-    content = read_json(path) or {}
-    if content.get('format') != FORMAT:
-        raise DataError(f'{path} is no probe.json of this version: probe its models again')
-    return decode(list[Probe], content.get('models', {}), path, 'models')
+    folds: dict[str, list[Moments]] = {}
+    targets = coordinates(grid)
+    for number in range(FOLDS):
+        for batch in images[number::FOLDS].split(max(1, TOKENS // len(targets))):
+            for name, values in zip(names, features(batch.float()), strict=True):
+                if name not in folds:
+                    folds[name] = [Moments(values.mean((0, 1)), 2) for _ in range(FOLDS)]
+                folds[name][number].add(values.flatten(0, 1), targets.repeat(len(batch), 1))
+    return [_layer(name, of_layer) for name, of_layer in folds.items()]
 
 
-def write_probes(path: Path, probes: Sequence[Probe]) -> None:
-    """Write ``probe.json``."""
-    content = {'format': FORMAT, 'version': mmlape.__version__}
-    write_json(path, content | {'models': encode(list(probes))})
+def _layer(name: str, folds: Sequence[Moments]) -> Layer:
+    errors, totals = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    for test in range(FOLDS):
+        chosen_on, *train = (folds[(test + number) % FOLDS] for number in range(1, FOLDS))
+        reader = fit(functools.reduce(operator.add, train), chosen_on)
+        errors += folds[test].count * squared_error(folds[test], reader)
+        totals += folds[test].count * variance(folds[test])
+    row, column = (1 - errors / totals).tolist()
+    return Layer(name, row, column, float((errors / sum(fold.count for fold in folds)).sqrt().mean()))
 
 
-def probe_models(texts: Sequence[str], settings: Settings, out: Path, grid: Grid | None = None) -> list[Probe]:
-    """Probe models; results are in ``out / 'probe.json'`` as soon as each is there.
+def probe_models(
+    texts: Sequence[str], folder: Path, count: int = 200, size: Grid | None = None, grid: Grid | None = None
+) -> list[Probe]:
+    """Probe models.
 
     Args:
         texts: What `open_probed` takes.
-        settings: The same for all.
-        out: The folder.
+        folder: Of images.
+        count: How many of them.
+        size: Height and width in pixels; by default each model's own, of at most 16 patches a side.
         grid: (rows, columns) of the PE in checkpoints, where that is no square.
 
     Raises:
-        ConfigError: If an argument is given twice, or a model is none that can be probed.
+        ConfigError: If a model is none that can be probed at this size.
         DataError: If there are too few images.
     """
-    require_once(texts)
-    files = find_images(settings.images, settings.count)
-    opened = [open_probed(text, grid) for text in texts]
-    plans = [plan_of(model, settings) for model in opened]
-    for model, plan in zip(opened, plans):
-        _try_out(model, plan)
-    path = out / 'probe.json'
-    before = {probe.key: probe for probe in read_probes(path)} if path.is_file() else {}
-    probes: list[Probe] = []
-    read: dict[tuple, Canvases] = {}
-    for model, plan in zip(opened, plans):
-        form = plan.largest(), model.patch_size, model.vit.in_channels
-        read = {form: read.get(form) or read_canvases(files, *form)}  # those of the model before
-        canvases = read[form]
-        for file, reason in canvases.skipped:
-            say(f'skipped: {file}: {reason}')
-        key = _key(model, canvases, plan, settings.control)
-        if key in before:
-            say(f'{model.name}: measured before, in {path}')
-        probes.append(before[key] if key in before else _probe(model, canvases, plan, settings, key))
-        write_probes(path, probes)
-    names = [probe.name for probe in probes]
-    for probe, text in zip(probes, texts):
-        if names.count(probe.name) > 1:
-            probe.name = f'{probe.name} ({text})'
-    write_probes(path, probes)
-    return probes
+    files = find_images(folder, count)
+    return [_probe(open_probed(text, grid), files, size) for text in texts]
 
 
-def plan_of(model: Probed, settings: Settings) -> Plan:
-    """Return what is measured of a model.
-
-    Raises:
-        ConfigError: If the size is not one of complete patches, or shifts leave no overlap.
-    """
-    grid, side = model.default_grid(MOST), model.patch_size
-    if settings.size is not None:
-        height, width = settings.size
-        if height % side or width % side:
-            raise ConfigError(
-                f'--size {height} {width}: {model.name} has patches of {side} pixels: give '
-                f'multiples of {side}, such as {max(1, round(height / side)) * side}'
-            )
-        grid = height // side, width // side
-    most = max(settings.shifts, default=0)
-    shifts = [shift for shift in settings.shifts if shift < min(grid) / 2]
-    if most and not shifts:
-        raise ConfigError(
-            f'--shifts: {model.name} has {grid[0]} x {grid[1]} patches, of which a shift must leave '
-            'more than half: give smaller ones, or a larger --size'
-        )
-    return Plan(grid, shifts, settings.canvases)
+def _probe(model: Probed, files: Sequence[Path], size: Grid | None) -> Probe:
+    side = model.vit.patch_size
+    rows, columns = (min(cells, 16) for cells in model.vit.grid) if size is None else (-(-at // side) for at in size)
+    if size not in (None, (rows * side, columns * side)):
+        raise ConfigError(f'--size: {model.name} has patches of {side} pixels: such as {rows * side} {columns * side}')
+    grid = rows, columns
+    images = read_images(files, grid, side)
+    layers = [read_layers(one.stages(), one.features, images, grid) for one in (model, model.with_random_values())]
+    (pixels,) = read_layers(['pixels'], lambda some: [patch_pixels(some, grid)], images, grid)
+    return Probe(model.name, *layers, pixels)
 
 
-def _try_out(model: Probed, plan: Plan) -> None:
-    """Run a model once on each canvas, before any time is spent.
-
-    Raises:
-        ConfigError: If it cannot, for whatever it raises.
-    """
-    side, channels = model.patch_size, model.vit.in_channels
-    for size in (1.0, *plan.canvases):
-        rows, columns = plan.canvas_grid(size)
-        try:
-            stages = list(model.features(torch.zeros(1, channels, rows * side, columns * side)))
-            reason = '' if stages[0].shape[1] == rows * columns else f'it has {stages[0].shape[1]} patch tokens'
-        except (MMLaPEError, RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
-            reason = shown(error)
-        if reason:
-            option = 'leave larger canvases out with --no-canvas' if size != 1 else 'give another --size'
-            moved = f'its position encoding cannot be moved to {rows} x {columns} patches'
-            raise ConfigError(f'{model.name}: {moved} ({reason}): {option}')
-
-
-def _probe(model: Probed, canvases: Canvases, plan: Plan, settings: Settings, key: str) -> Probe:
-    started = time.monotonic()
-    layers = measure(model, canvases, plan, _progress(model, canvases, plan))
-    random = None
-    if settings.control and not model.is_random:
-        other = model.with_random_values()
-        random = measure(other, canvases, plan, _progress(other, canvases, plan))
-    return Probe(
-        model.name,
-        key,
-        list(plan.grid),
-        model.patch_size,
-        model.depth,
-        model.vit.embed_dims,
-        len(canvases),
-        canvases.enlarged,
-        model.is_random,
-        f'{model.normalisation}, {model.normalisation.source}'.rstrip(', '),
-        round(time.monotonic() - started, 1),
-        layers,
-        read_pixels(canvases, plan.grid),
-        random,
-    )
-
-
-def _key(model: Probed, canvases: Canvases, plan: Plan, control: bool) -> str:
-    """Return a hash of all that a result depends on, but for the code."""
-    found = hashlib.sha256(canvases.pixels.tobytes())
-    told = (
-        mmlape.__version__,
-        FORMAT,
-        COMPARED,
-        FOLDS,
-        model.name,
-        repr(model.backbone),
-        sorted(model.backbone.arguments.items(), key=repr),
-        model.normalisation,
-        model.is_bgr,
-        plan,
-        control,
-    )
-    found.update(repr(told).encode())
-    for name, value in model.backbone.state_dict().items():
-        found.update(name.encode())
-        found.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()[:16]
-
-
-def _progress(model: Probed, canvases: Canvases, plan: Plan) -> Tick:
-    """Return what counts the tokens of each forward of a model, and tells every few seconds the time left."""
-    compared = min(COMPARED, -(-len(canvases) // FOLDS))
-    total = len(canvases) * math.prod(plan.grid) + compared * sum(math.prod(grid) for grid in plan.grids())
-    done, started = 0, time.monotonic()
-    last = started
-
-    def tick(images: int, grid: Grid) -> None:
-        nonlocal done, last
-        done += images * math.prod(grid)
-        if time.monotonic() - last >= INTERVAL:
-            last = time.monotonic()
-            left = (last - started) * (total - done) / done
-            say(f'{model.name}: {done / total:.0%}, about {clock(left)} left of this model')
-
-    return tick
+def write_probes(probes: Sequence[Probe], out: Path) -> None:
+    """Print the table; write it, and R^2 by depth as a figure."""
+    columns = ['model', 'layer', 'R² row', 'R² column', 'error in patches', 'R² random values', 'R² pixels']
+    rows = [
+        (probe.name, layer.name, layer.row, layer.column, layer.error, random.r2, probe.pixels.r2)
+        for probe in probes
+        for layer, random in zip(probe.layers, probe.random, strict=True)
+    ]
+    table = text_table(columns, [[*row[:2], *(f'{value:.3f}' for value in row[2:])] for row in rows], 2)
+    console().print(console_table(table, 'Position in the features'))
+    write_csv(out / 'probe.csv', columns, rows)
+    figure, axes = new_axes((6.4, 4.2))
+    axes.set(xlabel='depth, from the embedding (0) to the output (1)', ylabel='R² of row and column')
+    for place, probe in enumerate(probes):
+        drawn = look(place)
+        depth = np.linspace(0, 1, len(probe.layers))
+        axes.plot(depth, [layer.r2 for layer in probe.layers], **drawn, label=wrapped(probe.name, 44))
+        axes.plot(depth, [layer.r2 for layer in probe.random], color='0.65', ls=drawn['ls'])
+        axes.axhline(probe.pixels.r2, color='0.65', ls=':')
+    axes.legend(title='grey: random values; dotted: pixels', frameon=False, fontsize=8)
+    print(f'wrote {save_figure(figure, out / "probe.png")}, and beside it probe.csv')

@@ -26,15 +26,9 @@ class Moments:
 
     def __init__(self, origin: Tensor, targets: int):
         self.origin = origin.double()  # (D,)
-        width = len(origin) + targets
-        self.count = 0
-        self.first = torch.zeros(width, dtype=torch.float64)
-        self.second = torch.zeros(width, width, dtype=torch.float64)
-
-    @property
-    def width(self) -> int:
-        """The number of features."""
-        return len(self.origin)
+        self.width, self.count = len(origin), 0
+        self.first = torch.zeros(self.width + targets, dtype=torch.float64)
+        self.second = torch.zeros(self.width + targets, self.width + targets, dtype=torch.float64)
 
     def add(self, features: Tensor, targets: Tensor) -> None:
         """Count tokens: features (M, D) and targets (M, T)."""
@@ -81,21 +75,12 @@ class Reader(NamedTuple):
     std: Tensor  # (D,)
     weight: Tensor  # (D + 1, T), the last row is the constant
 
-    def read(self, features: Tensor) -> Tensor:
-        """Return the targets (..., T) that are read in features (..., D)."""
-        scaled = (features.double() - self.mean) / self.std
-        return scaled @ self.weight[:-1] + self.weight[-1]
-
 
 def squared_error(moments: Moments, reader: Reader) -> Tensor:
     """Return the mean squared error of each target, (T,)."""
     zz, zy, yy = moments.standardised(reader.mean, reader.std)
-    return _error(reader.weight, zz, zy, yy)
-
-
-def _error(weight: Tensor, zz: Tensor, zy: Tensor, yy: Tensor) -> Tensor:
-    quadratic = (weight * (zz @ weight)).sum(0)
-    return (quadratic - 2 * (weight * zy).sum(0) + yy.diagonal()).clamp_min(0)
+    quadratic = (reader.weight * (zz @ reader.weight)).sum(0)
+    return (quadratic - 2 * (reader.weight * zy).sum(0) + yy.diagonal()).clamp_min(0)
 
 
 def variance(moments: Moments) -> Tensor:
@@ -110,12 +95,10 @@ def fit(train: Moments, chosen_on: Moments) -> Reader:
     zz, zy, _ = train.standardised(mean, std)
     values, vectors = torch.linalg.eigh(zz[:-1, :-1])
     rotated = vectors.mT @ zy[:-1]  # (D, T)
-    held = chosen_on.standardised(mean, std)
-    weights, errors = [], []
-    for strength in STRENGTHS:
-        weight = vectors @ (rotated / (values.clamp_min(0) + strength)[:, None])
-        weights.append(torch.cat((weight, zy[-1:])))  # the features' mean is 0
-        errors.append(_error(weights[-1], *held))
-    best = torch.stack(errors).argmin(0)  # (T,)
-    columns = [weights[place][:, target] for target, place in enumerate(best.tolist())]
+    readers = [
+        Reader(mean, std, torch.cat((vectors @ (rotated / (values.clamp_min(0) + strength)[:, None]), zy[-1:])))
+        for strength in STRENGTHS
+    ]  # the last row is the constant, since the features' mean is 0
+    best = torch.stack([squared_error(chosen_on, reader) for reader in readers]).argmin(0)  # (T,)
+    columns = [readers[place].weight[:, target] for target, place in enumerate(best.tolist())]
     return Reader(mean, std, torch.stack(columns, dim=1))

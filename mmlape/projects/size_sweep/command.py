@@ -1,8 +1,7 @@
 """Evaluate trained models at several sizes of the test images, of classification, segmentation or detection: how a
 position encoding bears sizes that it was not trained at. --sizes resizes the images; --scales draws the scenes of mini
-data on larger and smaller canvases, with objects of the same size. Writes a report as `mmlape report` does: a table,
-a figure, intervals over the seeds of an arm, differences of arms, and the share of the trained size's metric that is
-kept. Sizes that were evaluated are not evaluated again."""
+data on larger and smaller canvases, with objects of the same size. Writes a table and a figure of the metric by side,
+with intervals over the seeds of an arm, and the numbers. Sizes that were evaluated are not evaluated again."""
 
 import argparse
 
@@ -40,20 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--out',
         required=True,
         metavar='DIR',
-        help='receives the report (index.html and others), metrics of each size, and drawn scenes',
+        help='receives table, figure and numbers, metrics of each size, and drawn scenes',
     )
     add_cfg_options(parser)
-    more = add_more(parser)
-    more.add_argument(
-        '--baseline',
-        metavar='ARM',
-        help='the arm to compare with; default: the default PE, model by model, else the first arm',
-    )
-    add_trust(more)
+    add_trust(add_more(parser))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate, write the table and the figure; return 1 if a run does not count."""
+    """Evaluate, write table and figure; return 1 if a run does not count."""
     import math
 
     from mmlape.console import console
@@ -70,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f'--scales are factors above 0, such as 0.75 1.5 2, not {wrong[0]:g}')
     models, skipped = read_models(args.models, args.cfg_options, args.arms)
     sizes = args.sizes or [1.0, *(args.scales or SCALES)]
-    report, files = sweep_models(models, sorted(set(sizes)), args.out, not args.sizes, args.baseline)
-    console().print(console_table(report.first[0].content, report.title))
+    report, table, files = sweep_models(models, sorted(set(sizes)), args.out, not args.sizes)
+    console().print(console_table(table, report.title))
     for line in skipped:
         say(f'not counted: {line}')
     print(f'wrote {files[0]}, and beside it {", ".join(file.name for file in files[1:])}')

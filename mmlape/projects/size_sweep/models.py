@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmlape.errors import CheckpointError, ConfigError, DataError
-from mmlape.lab.datasets.formats import iter_sources
-from mmlape.lab.datasets.formats.base import shorten
 from mmlape.lab.engine.config import config_name
 from mmlape.lab.engine.trained import Trained, open_trained
 from mmlape.lab.runs.run import Run, read_arms
@@ -37,7 +35,7 @@ def read_models(
         The models, and the runs that do not count, a line each.
 
     Raises:
-        ConfigError: An item is none of these, an arm is in two of them, or classes differ.
+        ConfigError: An item is none of these, or an arm is in two of them.
         CheckpointError: A checkpoint is missing.
         DataError: There are no runs, or none of an arm is finished.
     """
@@ -52,11 +50,7 @@ def read_models(
                 raise ConfigError(f'arm {arm} is in {folder} and in another of the arguments')
             models += _finished(arm, runs, cfg_options)
             skipped += [f'{arm}, seed {one.seed}: {one.outcome}' for one in runs if not one.counts]
-    if patterns and len(pairs) * 2 == len(items):
-        raise ConfigError('--arms chooses among the arms of a study: give one, or its work dir')
-    models += _of_pairs(pairs, cfg_options)
-    _require_same_classes(models)
-    return models, skipped
+    return [*models, *_of_pairs(pairs, cfg_options)], skipped
 
 
 def _work_dir(item: str) -> Path | None:
@@ -98,20 +92,3 @@ def _of_pairs(pairs: Sequence[tuple[str, str]], cfg_options: Sequence[str] | Non
     arms = [config_name(model.config) for model in models]
     for number, (arm, model) in enumerate(zip(arms, models), 1):
         yield Swept(arm, f'{arm} ({number})' if arms.count(arm) > 1 else arm, model)
-
-
-def _require_same_classes(models: Sequence[Swept]) -> None:
-    known = {}
-    for model in models:
-        source = next(iter_sources(model.trained.config, ('test',)), None)
-        known.setdefault(source.classes if source else None, model.arm)
-    if len(known) > 1:
-        (first, one), (second, other) = list(known.items())[:2]
-        raise ConfigError(
-            f'{one} and {other} have different classes ({_listed(first)} and {_listed(second)}): '
-            'sweep them one after the other'
-        )
-
-
-def _listed(classes: tuple[str, ...] | None) -> str:
-    return f'{len(classes)}: {shorten(classes)}' if classes else 'none in the config'

@@ -15,12 +15,21 @@ from mmlape.lab.experiments.report.arms import ArmRuns
 from mmlape.lab.experiments.report.content import Report, build, check_baseline
 from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_data
 from mmlape.lab.experiments.report.document import sections, write_html, write_latex, write_markdown
-from mmlape.lab.experiments.report.tables import console_table
+from mmlape.lab.experiments.report.tables import comparison_lines, console_table
 from mmlape.lab.runs.run import read_arms
 from mmlape.page import Part
 from mmlape.tables import write_csv
 
-__all__ = ['ArmRuns', 'Report', 'build', 'check_baseline', 'console_table', 'report_work_dir', 'write_report']
+__all__ = [
+    'ArmRuns',
+    'Report',
+    'build',
+    'check_baseline',
+    'comparison_lines',
+    'console_table',
+    'report_work_dir',
+    'write_report',
+]
 
 
 def write_report(report: Report, folder: str | Path) -> list[Path]:
@@ -66,7 +75,7 @@ def report_work_dir(
     """Average and compare the arms below a work dir, and write the report.
 
     Return it, and its files. ``names`` are those of the arms, in this order (default: all),
-    ``metrics`` those to compare (default: the tasks'); see `build` for the others.
+    ``metrics`` those to compare (default: the tasks'), ``baseline`` an arm, or its folder; see `build` for the others.
 
     Raises:
         DataError: No run has finished, runs of an arm are not repeats of each other, or files
@@ -78,6 +87,8 @@ def report_work_dir(
         states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs)
         raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
     folder = Path(work_dir)
+    if baseline is not None:
+        baseline = next((arm.name for arm in arms if arm.runs[0].folder.parent == folder / baseline), baseline)
     out = Path(out) if out else folder / 'report'
     report = build(
         _with_metrics(arms, metrics) if metrics else arms,

@@ -3,7 +3,7 @@
 Averages, tests, cost, provenance.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import pandas as pd
@@ -16,7 +16,7 @@ from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.averages import DASH, EVALUATIONS, interval, mean_std_n, number, probability
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Comparison, Report
-from mmlape.lab.experiments.statistics import INTERVAL
+from mmlape.lab.experiments.statistics import CONFIDENCE, DECISIONS, INTERVAL
 from mmlape.lab.runs.identity import digest
 from mmlape.lab.runs.schema import Identity, RunRecord
 from mmlape.tables import text_table
@@ -92,6 +92,30 @@ def comparison_table(report: Report, which: str) -> pd.DataFrame:
         title = report.title_of(compared.arm, compared.baseline)
         rows.append((title, label(compared.metric), *_tested(compared)))
     return text_table(('arm − baseline', 'metric', *_TESTS), rows, 2)
+
+
+def comparison_lines(report: Report, known: Collection[tuple[str, str]] = ()) -> Iterator[str]:
+    """Yield a line for each pair of arms: the difference of its first metric at 'last', its interval, the decision.
+
+    A difference is found if Holm's p over all pairs and metrics is below 5 %.
+
+    Args:
+        report: The report.
+        known: Pairs that are decided elsewhere, the folders of arm and baseline.
+    """
+    folders = {result.name: result.arm.runs[0].folder.parent.name for result in report.results if result.arm.runs}
+    pairs = dict.fromkeys((compared.arm, compared.baseline) for compared in report.comparisons_at('last'))
+    for arm, baseline in (pair for pair in pairs if tuple(map(folders.get, pair)) not in known):
+        compared = next(one for one in report.comparisons_at('last') if (one.arm, one.baseline) == (arm, baseline))
+        found, seeds = compared.welch, ' and '.join(map(str, compared.welch.n))
+        decision = (
+            '' if found.holm is None or found.holm >= 1 - CONFIDENCE else 'better' if found.mean > 0 else 'worse'
+        )
+        p = '' if found.holm is None else f", Holm's p {probability(found.holm)}"
+        yield (
+            f'{arm} {DECISIONS[decision]} {baseline}: {label(compared.metric)} {number(found.mean, "+.2f")} '
+            f'({INTERVAL}: {interval(found, "+.2f")}{p}), {seeds} seeds'
+        )
 
 
 def class_table(classes: Sequence[Comparison]) -> pd.DataFrame:

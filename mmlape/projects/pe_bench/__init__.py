@@ -1,1 +1,0 @@
-"""A position encoding of a user's own file beside ours, by the protocol of a study."""

@@ -1,0 +1,249 @@
+"""Exports as annotation tools write them are read as they are, or an error names the file: no folders of classes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from PIL import Image, TiffImagePlugin
+from test_new import COLOURS, NAMES, class_folders, contents, maps, photo, regions, roboflow, yolo
+
+from mmlape.cli import main
+from mmlape.errors import DataError
+from mmlape.new.command import look
+
+LAYOUTS = ('{}/{}', 'images/{}_{}', 'train/{}_{}', 'train/{}/{}', 'ds/img/{}_{}')
+
+
+def each_image(file: str, line: Callable[[str], str], head: str = '') -> Callable[[list[str]], dict[str, str]]:
+    """Write one file with a line, or several of them, for each image."""
+    return lambda images: {file: head + ''.join(f'{line(image)}\n' for image in images)}
+
+
+def beside(folder: str, name: str, text: str) -> Callable[[list[str]], dict[str, str]]:
+    """Write a file for each image, by its name or its stem."""
+    return lambda images: {f'{folder}/{name.format(name=Path(one).name, stem=Path(one).stem)}': text for one in images}
+
+
+def as_json(file: str, content: Callable[[list[str]], object]) -> Callable[[list[str]], dict[str, str]]:
+    return lambda images: {file: json.dumps(content([Path(image).name for image in images]))}
+
+
+BOX = dict(x=20, y=20, width=10, height=8)
+UNREAD: dict[str, Callable[[list[str]], dict[str, str]]] = {
+    'TensorFlow Object Detection CSV': each_image(
+        'train/_annotations.csv', lambda one: f'{Path(one).name},48,40,cat,4,6,16,16', 'filename,width,height,class\n'
+    ),
+    'RetinaNet CSV': each_image('_annotations.csv', lambda one: f'{one},4,6,16,16,cat'),
+    'VIA CSV': each_image(
+        'via.csv', lambda one: f'{Path(one).name},9,"{{}}",1,0,"{{""name"":""rect""}}","{{}}"', 'filename,file_size\n'
+    ),
+    'CSV of ids': each_image('boxes.csv', lambda one: f'{Path(one).stem};4;6;16;16', 'image_id;x;y\r\n'),
+    'CSV in UTF-16': each_image('boxes.csv', lambda one: f'{Path(one).name}\t4\t6\t16\t16'),
+    'several labels': each_image('train/_classes.csv', lambda one: f'{Path(one).name}, 1, 0', 'filename, cat, dog\n'),
+    'keras-yolo': each_image('boxes.txt', lambda one: f'/home/me/{one} 4,6,16,16,0 1,2,3,4,1'),
+    'CUB': each_image('images.txt', lambda one: f'1 {Path(one).name}'),
+    'JSON lines': each_image('train.jsonl', lambda one: json.dumps({'image': f's3://bucket/{one}', 'boxes': [BOX]})),
+    'Label Studio JSON': as_json('tasks.json', lambda names: [{'data': {'image': f'/data/{one}'}} for one in names]),
+    'createML': as_json(
+        '_annotations.createml.json', lambda names: [{'image': one, 'annotations': [BOX]} for one in names]
+    ),
+    'VIA JSON': as_json(
+        'via.json', lambda names: {'_via_img_metadata': {f'{one}9': {'filename': one, 'regions': []} for one in names}}
+    ),
+    'Datumaro': as_json(
+        'annotations/default.json',
+        lambda names: {'info': {}, 'categories': {'label': {}}, 'items': [{'image': {'path': one}} for one in names]},
+    ),
+    'CVAT for images': lambda images: {
+        'annotations.xml': '<annotations>' + ''.join(f'<image name="{one}"/>' for one in images) + '</annotations>'
+    },
+    'Supervisely': beside('ds/ann', '{name}.json', '{"size": {"height": 40, "width": 48}, "objects": []}'),
+    'KITTI': beside('label_2', '{stem}.txt', 'Car 0.00 0 -1.58 4.0 6.0 16.0 16.0 1.6 1.6 3.7 1.0 1.7 9.8 -1.6\n'),
+    'DOTA': beside('labelTxt', '{stem}.txt', '4 6 16 6 16 16 4 16 plane 0\n'),
+    'OIDv4': beside('Label', '{stem}.txt', 'Cat face 4.0 6.0 16.0 16.0\n'),
+    'masks of NumPy': beside('labels', '{stem}.npy', '\x93NUMPY\0'),
+}
+
+
+@pytest.mark.parametrize('form', UNREAD)
+def test_a_file_about_images_that_nobody_reads_is_an_error_that_names_it(form, tmp_path):
+    for number, layout in enumerate(LAYOUTS):
+        root = tmp_path / f'{number}'
+        images = [f'{layout.format(NAMES[place % 2], place)}.jpg' for place in range(12)]
+        for image in images:
+            photo(root / image)
+        (root / 'README.md').write_text('Photographs of cats, such as ![one](images/cat_0.jpg).\n')
+        files = UNREAD[form](images)
+        for file, text in files.items():
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            (root / file).write_bytes(text.encode('utf-16' if 'UTF-16' in form else 'utf-8'))
+        with pytest.raises(DataError, match='is in no form that is read') as error:
+            look(root)
+        assert any(file in str(error.value) for file in files)
+        if '{}/{}' in layout:
+            assert look(root, 'classes').classes == NAMES[:2]
+
+
+def test_files_that_say_nothing_of_images_leave_folders_of_classes(tmp_path):
+    """Lists of images, prose, numbers, names of classes, and what programs keep for themselves."""
+    class_folders(tmp_path)
+    images = [f'{name}/{number}.jpg' for name in NAMES for number in range(6)]
+    texts = dict.fromkeys(('train.txt', 'lists/all.lst'), '\n'.join(images)) | {
+        'README.md': 'See cat/0.jpg for a cat:\n\n![a cat](cat/0.jpg)\n',
+        'classes.txt': '\n'.join(NAMES),
+        'shares.csv': 'class,share\n0,0.2\n1,0.3\n',
+        'train.cache': f'\0{images}',
+        'meta.json': '{"version": 3, "classes": 3}',
+        'meta/train.json': json.dumps([image.removesuffix('.jpg') for image in images]),
+    }
+    for file, text in texts.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    assert look(tmp_path).counts == dict.fromkeys(NAMES, 6)
+
+
+def obj_data(root: Path) -> None:
+    """As CVAT writes YOLO 1.1: its lists begin with a folder that is not there."""
+    yolo(root, 'obj_{split}_data', 'obj_{split}_data', described=False)
+    (root / 'classes.txt').rename(root / 'obj.names')
+    (root / 'obj.data').write_text('classes = 3\ntrain = data/train.txt\nnames = data/obj.names\nbackup = backup/\n')
+    for split in ('train', 'val'):
+        images = sorted((root / f'obj_{split}_data').glob('*.jpg'))
+        (root / f'{split}.txt').write_text(''.join(f'data/{image.relative_to(root)}\n' for image in images))
+
+
+def ultralytics(root: Path) -> None:
+    yolo(root)
+    for split in ('train', 'val'):
+        images = sorted((root / f'images/{split}').glob('*.jpg'))
+        (root / f'{split}.txt').write_text(''.join(f'data/{image.relative_to(root)}\n' for image in images))
+    (root / 'data.yaml').write_text('path: .\ntrain: train.txt\nval: val.txt\nnames: {0: cat, 1: dog, 2: hat}\n')
+
+
+def label_studio(root: Path) -> None:
+    yolo(root, described=False)
+    categories = [dict(id=number, name=name) for number, name in enumerate(NAMES)]
+    (root / 'notes.json').write_text(json.dumps(dict(categories=categories, info=dict(contributor='Label Studio'))))
+
+
+@pytest.mark.parametrize('make', [obj_data, ultralytics, label_studio])
+def test_yolo_of_tools_is_read_as_plain_yolo(make, tmp_path):
+    yolo(tmp_path / 'plain')
+    make(tmp_path / 'tool')
+    plain, tool = (look(tmp_path / name) for name in ('plain', 'tool'))
+    for content in (expected := contents(plain), found := contents(tool)):
+        for image in (image for part in content.values() for image in part['images']):
+            image['file_name'] = Path(image['file_name']).name
+    assert found == expected
+
+
+def test_files_that_number_the_classes_differently_are_an_error(tmp_path):
+    label_studio(tmp_path)
+    notes = json.loads((tmp_path / 'notes.json').read_text())
+    notes['categories'] = [dict(id=str(2 - one['id']), name=one['name']) for one in notes['categories']]
+    (tmp_path / 'notes.json').write_text(json.dumps(notes))
+    with pytest.raises(
+        DataError, match=r"the class 0 has different names in classes.txt .'cat'. and notes.json .'hat'"
+    ):
+        look(tmp_path)
+    (tmp_path / 'notes.json').unlink()
+    (tmp_path / 'data.yaml').write_text('names: [dog, cat, hat]\n')
+    with pytest.raises(DataError, match="different names in data.yaml .'dog'. and classes.txt"):
+        look(tmp_path)
+
+
+def test_a_category_without_objects_is_no_class(tmp_path):
+    """Roboflow's first one is the parent of the others; one of a single split stays."""
+    roboflow(tmp_path)
+    expected = look(tmp_path)
+    for file in tmp_path.rglob('*.json'):
+        content = json.loads(file.read_text())
+        content['categories'].insert(0, dict(id=0, name='animals', supercategory='none'))
+        if file.parent.name == 'train':
+            content['annotations'] = [one for one in content['annotations'] if one['category_id'] != 25]
+        file.write_text(json.dumps(content))
+    found = look(tmp_path)
+    assert found.classes == expected.classes == NAMES
+    assert found.remarks() == [
+        'no object of animals, in no split: the model has no such class',
+        'nothing to learn of hat: in no image for training',
+    ]
+
+
+# label maps ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'nothing', 'named', 'learnt'),
+    [
+        *((np.int32, -9999, {}, False), (np.uint16, 65535, {}, False), (np.uint8, 254, {}, False)),
+        *((np.uint8, 255, {}, False), (np.uint8, 0, {}, False)),
+        *((np.uint8, 0, dict(background=True), True), (np.uint8, 254, dict(names=['1=a', '2=b', '254=c']), True)),
+    ],
+)
+def test_what_a_raster_calls_no_data_is_not_learnt_unless_its_owner_names_it(dtype, nothing, named, learnt, tmp_path):
+    drawn = {number: np.where(regions(number) == 0, nothing, regions(number)).astype(dtype) for number in range(8)}
+    for number, values in drawn.items():
+        photo(tmp_path / f'data/images/{number}.tif')
+        (tmp_path / 'data/labels').mkdir(exist_ok=True)
+        tags = TiffImagePlugin.ImageFileDirectory_v2()
+        tags[42113] = f'{nothing} '
+        Image.fromarray(values).save(tmp_path / f'data/labels/{number}.tif', tiffinfo=tags)
+    found = look(tmp_path / 'data', **named)
+    found.divide(None, 0)
+    (tmp_path / 'out').mkdir()
+    part = found.prepare(tmp_path / 'out')['train']
+    assert len(found.classes) == 2 + learnt
+    for number, values in drawn.items():
+        labels = np.array(Image.open(Path(part['data_prefix']['seg_map_path'], f'{number}.png')))
+        np.testing.assert_array_equal(labels == 255, (values == nothing) & (not learnt))
+
+
+def test_one_class_beside_no_data_says_how_both_are_learnt(tmp_path):
+    """As QGIS rasterises polygons: 0 is the value without data."""
+    maps(tmp_path, labels='labels/{}.tif', convert=lambda ids: np.minimum(ids, 1))
+    for file in (tmp_path / 'labels').iterdir():
+        tags = TiffImagePlugin.ImageFileDirectory_v2()
+        tags[42113] = '0'
+        Image.open(file).copy().save(file, tiffinfo=tags)
+    with pytest.raises(
+        DataError, match='the id 1 only, beside no data; where that is 0, --background class learns it'
+    ):
+        look(tmp_path)
+    assert look(tmp_path, background=True).classes == ('class 0', 'class 1')
+
+
+def roboflow_masks(root: Path) -> None:
+    for split, count in (('train', 8), ('valid', 4)):
+        name = f'{split}{{}}_jpg.rf.0a'
+        maps(root, f'{split}/{name}.jpg', f'{split}/{name}_mask.png', count)
+        (root / split / '_classes.csv').write_text('Pixel Value, Class\n0, cat\n1, dog\n2, hat\n')
+
+
+def cvat_masks(root: Path, convert=lambda ids: COLOURS[ids]) -> None:
+    maps(root, 'JPEGImages/{}.jpg', 'SegmentationClass/{}.png', convert=convert)
+    lines = [f'{name}:{",".join(map(str, colour))}::' for name, colour in zip(NAMES, COLOURS)]
+    (root / 'labelmap.txt').write_text('\n'.join(['# label:color_rgb:parts:actions', *lines]) + '\n')
+
+
+def palette_masks(root: Path) -> None:
+    maps(root)
+    for file in (root / 'labels').iterdir():
+        image = Image.open(file)
+        image.putpalette(COLOURS.ravel().tolist())
+        image.save(file)
+
+
+@pytest.mark.parametrize('make', [roboflow_masks, cvat_masks, palette_masks])
+def test_names_and_colours_of_label_maps_are_those_of_the_tool(make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make(Path('data'))
+    assert main(['new', 'data', '--model', 'mini', '--iters', '20']) == 0
+    cfg = Config.fromfile('data.py')
+    assert cfg.classes == (NAMES if make is not palette_masks else ('class 0', 'class 1', 'class 2'))
+    for split in ('train', 'val'):
+        colours = cfg[f'{split}_dataloader'].dataset.metainfo.get('palette')
+        assert colours == (None if make is roboflow_masks else COLOURS.tolist())

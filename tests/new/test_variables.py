@@ -1,0 +1,104 @@
+"""The variables at the top of a written config are the one place of what their comments say, in each form of data.
+
+What `mmlape new` writes for the other value is the oracle.
+"""
+
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mmengine.config import Config
+from test_large import photograph
+from test_new import class_folders, label_map, maps, photo, roboflow
+
+from mmlape.cli import main
+from mmlape.errors import ConfigError
+from mmlape.lab.engine.tiling import Tiling
+from mmlape.new import command, recipe
+
+
+def large_maps(root: Path) -> None:
+    photo(root / 'images/a.jpg', (1500, 1200))
+    label_map(root / 'labels/a.png', np.repeat(np.arange(1200)[:, None] // 5 % 3, 1500, axis=1))
+
+
+FORMS = {
+    'boxes': (roboflow, 'mini'),
+    'boxes over a ViT of timm': (roboflow, 'timm/test_vit'),
+    'boxes by Plain-DETR': (roboflow, 'timm/test_vit', '--head', 'plain-detr'),
+    'outlines': (lambda root: roboflow(root, True), 'mini'),
+    'tiles': (lambda root: photograph(root, masks=True), 'mini'),
+    'label maps': (maps, 'mini'),
+    'label maps, a linear head': (maps, 'timm/test_vit'),
+    'label maps, an adapter': (maps, 'timm/test_vit', '--head', 'adapter'),
+    'tiles of label maps': (large_maps, 'mini'),
+    'class folders': (class_folders, 'mini'),
+    'class folders, a linear head': (class_folders, 'timm/test_vit'),
+}
+
+
+def written(out: str, side: int, iterations: int, model: str, *options: str) -> Config:
+    """Write a config for a side, with a batch that does not depend on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, 'choose_side', lambda *args: side)
+        patch.setitem(recipe.__dict__, 'PIXELS', dict.fromkeys(recipe.PIXELS, 1))
+        assert main(['new', 'data', '--out', out, '--model', model, '--iters', str(iterations), *options]) == 0
+    return Config.fromfile(out)
+
+
+def changed(out: str, **values: object) -> Config:
+    """Change variables at the top of a config."""
+    text = Path(out).read_text()
+    for name, value in values.items():
+        text, count = re.subn(rf'^{name} = [^\n(]*(\([^)]*\))?$', f'{name} = {value!r}', text, flags=re.M)
+        assert count == 1
+    Path(f'changed_{out}').write_text(text)
+    return Config.fromfile(f'changed_{out}')
+
+
+def of_side(cfg: Config) -> dict:
+    """Return what is to follow the side: models and data, but for how many objects a tile has, and names of files."""
+    text = cfg.pretty_text.replace('b_data', 'a_data')
+    return {key: value for key, value in Config.fromstring(text, '.py').to_dict().items() if key != 'auto_scale_lr'}
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_each_variable_changes_what_a_config_written_for_it_has(form, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make, *options = FORMS[form]
+    make(Path('data'))
+    written('a.py', 96, 60, *options)
+    other = written('b.py', 64, 40, *options)
+    found = changed('a.py', img_size=64, max_iters=40, val_interval=other.val_interval)
+    assert of_side(found) == of_side(other)
+    model = str(changed('a.py', classes=('a', 'b', 'c', 'd', 'e')).model)
+    assert set(re.findall(r"'num_classes': (\d+)", model)) == {'5'}
+
+
+@given(
+    seconds=st.floats(60, 1e5), iteration=st.floats(1e-3, 1), validation=st.floats(0, 1e3), sizes=st.integers(1, 3000)
+)
+def test_validations_cost_no_more_than_training(seconds, iteration, validation, sizes):
+    """By the pixels, or where a trial has measured it by the time, but for the one at the end."""
+    found = SimpleNamespace(
+        task='boxes', images=lambda: dict(train=2, val=2), sizes=lambda split='train': [(sizes + 300, sizes + 400)]
+    )
+    for tiling in (None, Tiling(256, 30)):
+        chosen = recipe.choose_recipe(found, 256, tiling, True, iterations=20)
+        tiles = len(tiling.windows(sizes + 400, sizes + 300)) if tiling else (sizes + 400) / (sizes + 300)
+        trained = chosen.batch * chosen.iterations
+        count = math.ceil(chosen.iterations / chosen.interval)
+        assert count == 1 or (count <= 10 and count * 2 * tiles <= trained)
+    facts = dict(seconds_per_iter=iteration, seconds_per_validation=validation)
+    try:
+        fitted = recipe.fit_time(chosen, seconds, facts)
+    except ConfigError:
+        assert seconds - 10 * validation < 51 * iteration or validation > seconds / 20
+        return
+    assert fitted.validations == 1 or fitted.validations * validation <= seconds / 2
+    assert fitted.iterations * iteration + fitted.validations * validation <= seconds
