@@ -9,12 +9,13 @@ import torch
 from config_helpers import build
 from PIL import Image
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.frozen.hook import CachedFeaturesHook
 from mmlape.lab.engine.frozen.part import FrozenPart
 from mmlape.lab.engine.frozen.store import FeatureStore
 from mmlape.lab.engine.trainer import train
+from mmlape.lab.experiments.report import report_work_dir
 from mmlape.weights.reading import read_checkpoint
 
 FROZEN = """
@@ -174,3 +175,13 @@ def test_two_processes_train_as_one_from_one_store(config, tmp_path):
     tiny.run(script, config, 2, '--work-dir', tmp_path / 'two', '--seed', 1, '--cfg-options', *fixed, cwd=tmp_path)
     assert set(files(tmp_path)) == set(before)
     assert tiny.difference(tmp_path / 'one/iter_6.pth', tmp_path / 'two/iter_6.pth') < 1e-5
+
+
+def test_a_report_tells_of_shared_views_and_averages_no_run_without_them(config, tmp_path):
+    for seed in (1, 2):
+        run(config, tmp_path / f'runs/arm/seed_{seed}', seed=seed)
+    report, _ = report_work_dir(tmp_path / 'runs')
+    assert any('share 2 views of each image' in line for line in report.warnings)
+    run(config, tmp_path / 'runs/arm/seed_3', {'cache_features': None}, seed=3)
+    with pytest.raises(DataError, match='cache_features'):
+        report_work_dir(tmp_path / 'runs')

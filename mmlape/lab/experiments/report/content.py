@@ -247,8 +247,8 @@ def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, Arm
         stored = (result.identity.settings or {}).get('cache_features') if result.identity else None
         if stored:
             yield (
-                f'{result.name}: its seeds share {stored["views"]} views of each image, so that their spread leaves out '
-                'the chance of the augmentations.'
+                f'{result.name}: its seeds share {stored["views"]} views of each image, so that their spread leaves '
+                'out the chance of the augmentations.'
             )
     for arm, other in pairs:
         if not (arm.identity and other.identity):
