@@ -57,12 +57,21 @@ def tidy(*every: Axes) -> None:
         axes.spines[['top', 'right']].set_visible(False)
 
 
+def from_zero(axes: Axes, names: str) -> None:
+    """Begin axes ('x', 'y' or 'xy') at zero where all that is drawn is above, so that nothing is cut."""
+    for name, low in zip('xy', axes.dataLim.min):
+        if name in names and low > 0:
+            axes.set(**{f'{name}lim': (0, None)})
+
+
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure in the format of the suffix; an SVG is the same for the same content."""
-    metadata = {'Date': None, 'Creator': None} if path.suffix == '.svg' else None
-    with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}), atomic_path(path) as partial:
-        # not by Pillow into the file, see mmlape.files.write_bytes
-        drawn = io.BytesIO()
-        figure.savefig(drawn, dpi=110, metadata=metadata, format=path.suffix[1:])
-        partial.write_bytes(drawn.getvalue())
+    """Write a figure in the format of the suffix, an SVG with a PDF beside it; the same content has the same files."""
+    fonts = {'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path', 'pdf.fonttype': 42}  # 42: journals refuse Type 3
+    for suffix in ('.pdf', '.svg') if path.suffix == '.svg' else (path.suffix,):
+        metadata = {'.svg': {'Date': None, 'Creator': None}, '.pdf': {'CreationDate': None}}.get(suffix)
+        with matplotlib.rc_context(fonts), atomic_path(path.with_suffix(suffix)) as partial:
+            # not by Pillow into the file, see mmlape.files.write_bytes
+            drawn = io.BytesIO()
+            figure.savefig(drawn, dpi=110, metadata=metadata, format=suffix[1:])
+            partial.write_bytes(drawn.getvalue())
     return path

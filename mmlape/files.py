@@ -14,7 +14,7 @@ from typing import Any
 from mmlape.errors import DataError
 
 FIX = 'restore the file, or move its folder away'
-_KINDS = {dict: 'object', list: 'list'}
+_KINDS: dict[type, str] = {dict: 'object', list: 'list'}
 
 
 @contextlib.contextmanager
@@ -143,8 +143,13 @@ def _by_libyaml(loader: type) -> type:
     return type(loader.__name__, (parser, loader), {'__init__': start})
 
 
-def read_json(path: str | Path, expected: type = dict) -> Any:
+def read_json(path: str | Path, expected: type = dict, fix: str = FIX) -> Any:
     """Return what a JSON file holds; None if there is no such file.
+
+    Args:
+        path: The file.
+        expected: The kind of value.
+        fix: What to do about a file that cannot be read.
 
     Raises:
         DataError: It cannot be read, or holds another kind of value.
@@ -154,12 +159,30 @@ def read_json(path: str | Path, expected: type = dict) -> Any:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise DataError(f'{path} cannot be read ({error.strerror}): {FIX}') from error
+        raise DataError(f'{path} cannot be read ({error.strerror}): {fix}') from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f'{path} is damaged, its JSON ends or breaks off: {FIX}') from error
+        raise DataError(f'{path} is damaged, its JSON ends or breaks off: {fix}') from error
     if not isinstance(content, expected):
-        raise DataError(f'{path} is damaged, it holds no {_KINDS[expected]}: {FIX}')
+        raise DataError(f'{path} is damaged, it holds no {_KINDS[expected]}: {fix}')
     return content
+
+
+def read_json_lines(path: str | Path, fix: str = FIX) -> Iterator[Any]:
+    """Yield what the lines of a file hold; what a kill has left of the last one is not there.
+
+    Raises:
+        DataError: It cannot be read, or a line of it.
+    """
+    try:
+        lines = Path(path).read_text(encoding='utf-8').splitlines(keepends=True)
+    except (OSError, ValueError) as error:
+        raise DataError(f'{path} cannot be read ({getattr(error, "strerror", "no text in UTF-8")}): {fix}') from error
+    for number, line in enumerate(lines, 1):
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if number < len(lines) or line.endswith('\n'):
+                raise DataError(f'{path} is damaged in line {number}: {fix}') from error
 
 
 def write_json(path: str | Path, content: dict | list) -> None:

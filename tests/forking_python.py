@@ -52,7 +52,12 @@ def executable() -> str:
         command = [sys.executable, __file__, str(listening.fileno()), str(folder), 'x' * TITLE]
         environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
         server = subprocess.Popen(
-            command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], env=environment, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            pass_fds=[listening.fileno()],
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # which nohup has ignored
         )
     atexit.register(server.stdin.close)  # the server ends with its input
     return str(program)

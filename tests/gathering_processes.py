@@ -44,7 +44,7 @@ def check_predictions(folder, rank):
 def check_page(folder, rank):
     """The same: each image counts once, and arrays are drawn in their colours."""
     dataset = Images(['a', 'b', 'c'])
-    runner = SimpleNamespace(test_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)), hooks=[])
+    runner = SimpleNamespace(test_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)), hooks=[], cfg={})
     hook = EvaluationPageHook(str(folder / 'page.html'), 'Test')
     red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(3, 1, 1).expand(3, 8, 8)
     for number in (0, 2) if rank == 0 else (1, 0):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -167,6 +168,11 @@ def run(*command: object, cwd: Path, status: int = 0, **more: str) -> str:
     return done.stdout
 
 
+def hang_up() -> None:
+    """Let SIGHUP end this process, also where nohup has its parent ignore it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def start(*command: object, cwd: Path, **more: str) -> subprocess.Popen:
     """Starts a tool as ``run`` does, in a process group of its own, and leaves it running."""
     variables = environment(**more)
@@ -178,6 +184,7 @@ def start(*command: object, cwd: Path, **more: str) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        preexec_fn=hang_up,
     )
 
 

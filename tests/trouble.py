@@ -47,7 +47,9 @@ class Trouble(Hook):
     - ``nan:N:R`` makes process R's input NaN in iteration N, ``memory:N:R`` has it run out of memory there,
       ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it, ``disk:N:R`` lets no file grow
       beyond 200 kB from then on, ``term:N:R`` sends it and the processes that it has started SIGTERM, as Slurm does,
-      ``int:N:R`` sends them SIGINT, as a terminal does;
+      ``int:N:R`` sends them SIGINT, as a terminal does, ``halt:N:R`` stops the others and sends it SIGTERM;
+    - ``before_val:N``, ``after_val_iter:N``, ``after_val_epoch:N`` and ``after_val:N`` kill it at this place of the
+      validation at iteration N;
     - ``late:SEED`` delays processes at random before collective calls, from the import of this module on.
     """
 
@@ -60,6 +62,20 @@ class Trouble(Hook):
     def before_val(self, runner):
         if self.kind == 'wait' and runner.iter == self.numbers[0]:
             self.wait()
+        self._kill('before_val', runner)
+
+    def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        self._kill('after_val_iter', runner)
+
+    def after_val_epoch(self, runner, metrics=None):
+        self._kill('after_val_epoch', runner)
+
+    def after_val(self, runner):
+        self._kill('after_val', runner)
+
+    def _kill(self, place, runner):
+        if self.kind == place and runner.iter == self.numbers[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def before_train_iter(self, runner, batch_idx, data_batch=None):
         if [runner.iter + 1, runner.rank] != self.numbers:
@@ -76,6 +92,10 @@ class Trouble(Hook):
             resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
         if self.kind in ('pause', 'rest'):
             self.wait(600 if self.kind == 'pause' else 3)
+        if self.kind == 'halt':
+            for child in multiprocessing.active_children():
+                os.kill(child.pid, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGTERM)
         if self.kind in ('term', 'int'):
             number = signal.SIGTERM if self.kind == 'term' else signal.SIGINT
             for pid in (*(child.pid for child in multiprocessing.active_children()), os.getpid()):
@@ -86,6 +106,26 @@ class Trouble(Hook):
     def wait(seconds=600):
         print('waiting', flush=True)
         time.sleep(seconds)
+
+
+@HOOKS.register_module()
+class Counting(Hook):
+    """A user's own hook, by which each validation changes weights and rates; checkpoints have its count."""
+
+    count = 0
+
+    def after_val_epoch(self, runner, metrics=None):
+        self.count += 1
+        with torch.no_grad():
+            next(runner.model.parameters()).add_(0.001 * self.count)
+        for group in runner.optim_wrapper.param_groups:
+            group['weight_decay'] = 0.01 * self.count
+
+    def before_save_checkpoint(self, runner, checkpoint):
+        checkpoint['meta']['counted'] = self.count
+
+    def after_load_checkpoint(self, runner, checkpoint):
+        self.count = checkpoint['meta']['counted']
 
 
 @TRANSFORMS.register_module()

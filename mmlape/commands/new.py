@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     import signal
 
     from mmlape.errors import ConfigError
+    from mmlape.files import naming
     from mmlape.new.command import write_config
     from mmlape.new.recipe import parse_time, stem_of
 
@@ -87,22 +88,23 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f'--out {out}: a config ends with .py')
     # an exit, so that nothing is left behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    write_config(
-        data,
-        out,
-        'mmlape ' + shlex.join(sys.argv[1:] if sys.argv[1:2] == ['new'] else ['new', args.data]),
-        task=args.task,
-        names=tuple(args.classes),
-        background=None if args.background is None else args.background == 'class',
-        model=args.model,
-        weights=args.weights,
-        seconds=seconds,
-        iterations=args.iters,
-        patience=args.patience,
-        balance=args.balance,
-        seed=args.seed,
-        split=args.split,
-        head=args.head,
-        fine_tune=args.fine_tune,
-    )
+    with naming(out):
+        write_config(
+            data,
+            out,
+            'mmlape ' + shlex.join(sys.argv[1:] if sys.argv[1:2] == ['new'] else ['new', args.data]),
+            task=args.task,
+            names=tuple(args.classes),
+            background=None if args.background is None else args.background == 'class',
+            model=args.model,
+            weights=args.weights,
+            seconds=seconds,
+            iterations=args.iters,
+            patience=args.patience,
+            balance=args.balance,
+            seed=args.seed,
+            split=args.split,
+            head=args.head,
+            fine_tune=args.fine_tune,
+        )
     return 0

@@ -1,6 +1,7 @@
 """Write what a trained model predicts on an image, or on a folder of images: overlays; PNG label maps of a segmentor,
 COCO JSON of a detector, classes of a classifier. Images that cannot be read are listed at the end, and the status is
-1. --tile is for large images."""
+1. Of a video it writes a line of JSON a frame and a video with drawings, and the same command resumes after a kill.
+--tile is for large images."""
 
 import argparse
 
@@ -11,7 +12,7 @@ from mmlape.quiet import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_trained(parser)
-    add('images', metavar='IMAGES', help='a folder of images, also in folders below; or one image')
+    add('images', metavar='IMAGES', help='a folder of images, also in folders below; or one image, or a video')
     add('--out', metavar='DIR', help='the folder to write; default: predicted in the folder of the run')
     add('--score-thr', type=float, default=0.3, metavar='S', help='draw no objects below; default: %(default)s')
     add(
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--batch-size', type=positive, default=1, metavar='N', help='images, or tiles, at once; default: %(default)s'
     )
     more.add_argument('--no-overlays', action='store_true', help='write no drawings')
+    more.add_argument('--no-labels', action='store_true', help='draw without names of classes, and without a legend')
     more.add_argument('--overwrite', action='store_true', help='replace the files in DIR')
     more.add_argument('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
     add_trust(more)
@@ -38,31 +40,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the predictions; return 1 if images were skipped."""
+    from mmlape.lab.analysis.predicted_clip import is_clip, predict_clip
     from mmlape.lab.analysis.predicted_files import images_to_predict, predict_files
     from mmlape.lab.analysis.prediction import model_of
     from mmlape.lab.engine.trained import open_trained
 
-    if args.out:  # before a model is downloaded
+    clip = is_clip(args.images)
+    if args.out and not clip:  # before a model is downloaded
         images_to_predict(args.images, args.out, args.overwrite)
     trained = open_trained(args.trained, args.cfg_options)
     out = args.out or trained.work_dir() / 'predicted'
-    if not args.out:
+    if not args.out and not clip:
         images_to_predict(args.images, out, args.overwrite)
     trained.say_chosen()
     model = model_of(trained, args.device)
     say(f'{model.checkpoint}: {model.task}, {len(model.classes)} classes')
-    done, skipped = predict_files(
-        model,
-        args.images,
-        out,
+    options = dict(
         batch_size=args.batch_size,
         score_thr=args.score_thr,
         overlays=not args.no_overlays,
+        labels=not args.no_labels,
         overwrite=args.overwrite,
         tile=args.tile,
         overlap=args.overlap,
     )
-    say(f'predicted on {done} images' + (f'; the files are in {out}' if done else ''))
+    if clip:
+        done, skipped = predict_clip(model, args.images, out, **options), []
+    else:
+        done, skipped = predict_files(model, args.images, out, **options)
+    what = 'frames' if clip else 'images'
+    say(f'predicted on {done} {what}' + (f'; the files are in {out}' if done else ''))
     for _, reason in skipped:
         say(f'skipped: {reason}')
     return 1 if skipped else 0

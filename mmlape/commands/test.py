@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='write a page with confusion matrix, classes, and the twenty worst images; default: metrics.html beside '
         'the metrics',
     )
-    add('--show-dir', metavar='DIR', help='draw predictions beside the ground truth, every image, with the toolbox')
+    add('--show-dir', metavar='DIR', help='draw every image, the ground truth at the left of the prediction')
     add(
         '--tta',
         nargs='*',

@@ -6,7 +6,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypedDict
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,6 +16,7 @@ from mmlape.errors import DataError
 from mmlape.files import parse_yaml
 from mmlape.lab.datasets.folders import read_lines, read_text
 from mmlape.lab.datasets.images import shown_size
+from mmlape.lab.decoding import UnfitError, decoded
 from mmlape.new.coco import CocoData, fields_of
 from mmlape.new.listing import NAMES, SPLITS, Listing, match_images
 from mmlape.new.names import Names
@@ -29,6 +30,26 @@ CORNERS = 32
 POINTS = {'polygon': 3, 'rectangle': 2, 'circle': 2, 'rotation': 4}
 """How many points the shapes of LabelMe that become objects have at least."""
 Objects = list[tuple[str, dict[str, Any]]]
+
+
+class Shape(TypedDict, total=False):
+    """An outline in a file of LabelMe or X-AnyLabeling."""
+
+    shape_type: str
+    difficult: bool
+    flags: dict[str, Any]
+
+
+class _Shapes(TypedDict):
+    imagePath: str
+    shapes: list[Shape]
+
+
+class LabelMe(_Shapes, total=False):
+    """A file of LabelMe or X-AnyLabeling."""
+
+    imageWidth: int
+    imageHeight: int
 
 
 def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> CocoData:
@@ -304,28 +325,28 @@ def recognise_labelme(listing: Listing, names: Names) -> CocoData:
         for file, content in listing.documents.items()
         if isinstance(content, dict) and {*content} & {'shapes', 'imagePath'}
     }
-    kinds = {one.get('shape_type') for content in files.values() for one in _shapes(content)}
+    for file, content in files.items():
+        try:
+            decoded(LabelMe, content, '')
+        except UnfitError as error:
+            raise DataError(f"{listing.root / file} is not in LabelMe's form: {error}") from error
+    kinds = {one.get('shape_type') for content in files.values() for one in content['shapes']}
     for file, content in files.items():
         try:
             image = _image_of(file, content, known)
             size = content.get('imageWidth'), content.get('imageHeight')
-            objects = _objects(_shapes(content), kinds != {'rectangle'})
-            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file)
+            objects = _objects(content['shapes'], kinds != {'rectangle'})
+            hidden = sum(fields['iscrowd'] for _, fields in objects)
+            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file, hidden)
+            data.annotations_out += Counter({'marked difficult': hidden})
         except (DataError, ValueError) as error:
             raise DataError(f'{listing.root / file} {error}') from error
     data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
     return data
 
 
-def _shapes(content: Mapping[str, Any]) -> list[dict]:
-    shapes = content.get('shapes')
-    return [one for one in shapes if isinstance(one, dict)] if isinstance(shapes, list) else []
-
-
 def _image_of(file: str, content: Mapping[str, Any], known: set[str]) -> str:
     """Return the image that a file names, or one of that name beside it where images have been moved."""
-    if not isinstance(content.get('shapes'), list) or 'imagePath' not in content:
-        raise ValueError('lacks "shapes" or "imagePath", which LabelMe writes')
     folder, name = PurePosixPath(file).parent, str(content['imagePath']).replace('\\', '/')
     for path in (folder / name, folder / PurePosixPath(name).name):
         image = posixpath.normpath(path)
@@ -337,6 +358,7 @@ def _image_of(file: str, content: Mapping[str, Any], known: set[str]) -> str:
 def _objects(shapes: list[dict], outlined: bool) -> list[tuple[str, dict[str, Any]]]:
     """Return the class and the fields of each object."""
     objects: dict[Any, tuple[str, list[np.ndarray]]] = {}
+    difficult = set()
     for place, shape in enumerate(shapes):
         label, kind = str(shape.get('label')), str(shape.get('shape_type') or 'polygon')
         try:
@@ -352,7 +374,9 @@ def _objects(shapes: list[dict], outlined: bool) -> list[tuple[str, dict[str, An
         group = shape.get('group_id')
         key = place if group is None else (label, str(group))
         objects.setdefault(key, (label, []))[1].append(_polygon(kind, points))
-    fields = [(label, fields_of(None, polygons)) for label, polygons in objects.values()]
+        if shape.get('difficult') or (shape.get('flags') or {}).get('difficult'):
+            difficult.add(key)
+    fields = [(label, fields_of(None, polygons, int(key in difficult))) for key, (label, polygons) in objects.items()]
     for _, one in fields if not outlined else ():
         del one['segmentation']
     return fields

@@ -15,7 +15,7 @@ from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.files import write_json
-from mmlape.lab.datasets.formats.coco_file import is_box, require_form
+from mmlape.lab.datasets.formats.coco_file import extent_of, lies_beside, require_form
 from mmlape.lab.datasets.images import Size
 from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.dense import MIN_KEPT, Dense, shrink
@@ -34,11 +34,21 @@ class CocoData(Dense):
     """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
     unit: ClassVar[str] = 'objects'
+    beside: int = 0  # objects whose box was not that of their outline
 
     def add_objects(
         self, image: str, size: tuple[int, int], objects: list[tuple[str, dict]], file: str, hidden: int = 0
     ) -> None:
-        """Add the objects of an image, of which so many are neither learnt nor counted as missed."""
+        """Add the objects of an image, of which so many are neither learnt nor counted as missed.
+
+        The box of an outlined object is the extent of its outline. An object without area has that of its box.
+        """
+        for _, one in objects:
+            if extent := extent_of(one):
+                self.beside += not one['iscrowd'] and lies_beside(one.get('bbox') or extent, extent)
+                one['bbox'] = extent
+            if one.get('area') is None and (box := one.get('bbox')):
+                one['area'] = box[2] * box[3]
         self.add(image, (size, objects), file, len(objects) - hidden)
         self.total += hidden
 
@@ -117,7 +127,11 @@ class CocoData(Dense):
         """Return what the owner should know, a sentence each."""
         used = sum(sample.count for sample in self._samples())
         twice = used - (self.total - self.annotations_out.total())
-        return super().remarks() + [f'{twice} objects lie across the lines, and are cut in both parts'] * (twice > 0)
+        return (
+            super().remarks()
+            + [f'{twice} objects lie across the lines, and are cut in both parts'] * (twice > 0)
+            + [f'{self.beside} objects have a box beside their outline, whose extent is taken'] * (self.beside > 0)
+        )
 
     def content(self, samples: Sequence[Sample], folder: str) -> dict[str, Any]:
         """Return the content of a file for samples whose names begin in a folder."""
@@ -176,7 +190,7 @@ def fields_of(box: Sequence[float] | None, polygons: Iterable[np.ndarray] = (), 
 def boxes_of(sample: Sample) -> np.ndarray:
     """Return left, top, width and height of the objects of a sample that are learnt, (N, 4)."""
     fields = [one for _, one in sample.annotation[1]]
-    boxes = [one['bbox'] for one in fields if not one['iscrowd'] and is_box(one.get('bbox'))]
+    boxes = [one['bbox'] for one in fields if not one['iscrowd'] and one.get('bbox')]
     return np.array(boxes, float).reshape(-1, 4)
 
 
@@ -195,7 +209,7 @@ def cut_object(fields: dict[str, Any], part: Part, size: tuple[int, int]) -> dic
         part: Of the image.
         size: Of the complete image.
     """
-    if not is_box(fields.get('bbox')):
+    if not fields.get('bbox'):
         return fields  # which the check of the data names
     start, end = np.array(part[:2]), np.array(part[2:])
     corner, sides = np.split(np.array(fields['bbox'], float), 2)
@@ -203,19 +217,22 @@ def cut_object(fields: dict[str, Any], part: Part, size: tuple[int, int]) -> dic
     share = (high - low).clip(0).prod() / max(sides.prod(), 1e-6)
     if share < MIN_KEPT and not (fields['iscrowd'] and share > 0):
         return None
-    cut = fields | dict(bbox=[*(low - start).tolist(), *(high - low).tolist()], area=fields['area'] * float(share))
+    box = [*(low - start).tolist(), *(high - low).tolist()]
     outline = fields.get('segmentation')
+    if not outline:
+        return fields | dict(bbox=box, area=fields['area'] * float(share))
     if isinstance(outline, dict):
         runs = coco_mask.frPyObjects(outline, *size[::-1]) if isinstance(outline['counts'], list) else outline
         mask = coco_mask.encode(np.asfortranarray(coco_mask.decode(runs)[part[1] : part[3], part[0] : part[2]]))
         area = float(coco_mask.area(mask))
-        cut |= dict(segmentation=mask | dict(counts=mask['counts'].decode()), area=area)
-    elif outline:
+        cut = fields | dict(segmentation=mask | dict(counts=mask['counts'].decode()), area=area)
+    else:
         polygons = [_clip(np.reshape(polygon, (-1, 2)), start, end) - start for polygon in outline]
         polygons = [polygon for polygon in polygons if len(polygon) > 2]
         outlines = [polygon.flatten().tolist() for polygon in polygons]
-        cut |= dict(segmentation=outlines, area=float(sum(map(_area, polygons))))
-    return cut
+        cut = fields | dict(segmentation=outlines, area=float(sum(map(_area, polygons))))
+    extent = extent_of(cut)
+    return cut | dict(bbox=extent) if extent and cut['area'] else None
 
 
 def _clip(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -259,7 +276,7 @@ def _are_captions(annotations: Any) -> bool:
 
 
 def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
-    """Add the samples of a file; an object without area has that of its box."""
+    """Add the samples of a file."""
     images = _images_of(data.listing, file, content)
     labels = {one['id']: one['name'] for one in content['categories']}
     data.classes = tuple(dict.fromkeys([*data.classes, *labels.values()]))
@@ -271,9 +288,8 @@ def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
         for key, value, known in (('category_id', label, labels), ('image_id', number, images)):
             if value not in known:
                 raise DataError(f'{data.listing.root / file}: annotation {place} has the unlisted {key} {value!r}')
-        if 'area' not in one and is_box(box := one.get('bbox')):
-            one |= dict(area=box[2] * box[3])
-        objects[number].append((labels[label], dict(iscrowd=0) | one))
+        one['iscrowd'] = int(one.get('iscrowd') or 0)
+        objects[number].append((labels[label], one))
         crowds[number] += bool(one.get('iscrowd'))
     for record in content['images']:
         number, image = record['id'], images[record['id']]

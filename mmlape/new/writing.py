@@ -92,7 +92,7 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
     replaced = {} if found.task == 'segmentation' else dict(_delete_=True)
     dataset: dict[str, Any] = dict(datasets['train'], pipeline=train)
     if found.task in ('boxes', 'masks'):
-        dataset['filter_cfg'] = dict(filter_empty_gt=True, min_size=1)
+        dataset['filter_cfg'] = dict(filter_empty_gt=False, min_size=1)
     if recipe.oversample:
         dataset = dict(type='ClassBalancedDataset', oversample_thr=recipe.oversample, dataset=dataset)
     if recipe.tiling:

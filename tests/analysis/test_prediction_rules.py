@@ -13,7 +13,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
-from mmlape.lab.analysis.drawing import enlarge
+from mmlape.lab.analysis.drawing import resized
 from mmlape.lab.analysis.predicted_files import predict_files
 from mmlape.lab.analysis.prediction import Detection, Model
 
@@ -165,7 +165,7 @@ def test_overlays_are_drawn_on_the_image_that_was_given(tmp_path):
     """A file of 16 bits and its image of Pillow, with nothing to draw."""
     values = np.linspace(51 * 256, 199 * 256, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
     Image.fromarray(values).save(tmp_path / 'deep.png')
-    expected = enlarge(np.repeat((values >> 8).astype(np.uint8)[..., None], 3, axis=2))
+    expected = resized(np.repeat((values >> 8).astype(np.uint8)[..., None], 3, axis=2))
     for image in (Path(tmp_path / 'deep.png'), Image.fromarray(values), values):
         sample = DetDataSample(metainfo=dict(ori_shape=(HEIGHT, WIDTH)), pred_instances=brightest(expected[:1, :1]))
         drawn = Detection.of(sample, image, CLASSES).draw()

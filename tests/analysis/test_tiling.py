@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +12,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mmdet.evaluation.functional import bbox_overlaps
 from mmengine import ConfigDict
 from mmengine.structures import InstanceData
 from mmseg.models.segmentors import EncoderDecoder
+from onnx import TensorProto, helper, numpy_helper, save
 from PIL import Image
 from properties import examples
 from pycocotools import mask as coco_mask
@@ -22,7 +27,8 @@ from torch.nn import functional as F
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.analysis.predicted_files import predict_files
 from mmlape.lab.analysis.prediction import Model
-from mmlape.lab.engine.tiling import Tiling, encode_mask, found_once, merge_logits, merge_objects
+from mmlape.lab.engine.tiling import BORDER, Tiling, encode_mask, merge_logits, merge_objects
+from mmlape.lab.export.model import EXAMPLES
 
 SIDES = st.integers(1, 23)
 
@@ -124,30 +130,74 @@ def test_what_no_tile_can_be_cut_of_is_one_line():
         loop.run()
 
 
-def test_what_is_the_same_object():
-    """Of one tile nothing is left out, nor of another class; a part that a border cuts is."""
-    boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 8], [0, 0, 10, 3], [0, 0, 10, 2]], np.float32)
-    scores, nothing = np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.zeros(5, bool)
-    labels, tiles = np.zeros(5, int), np.array([0, 0, 1, 1, 1])
-    assert found_once(boxes, scores, labels, tiles, nothing).tolist() == [0, 1, 3, 4]
-    assert found_once(boxes, scores, labels, tiles, np.arange(5) == 3).tolist() == [0, 1, 4]
-    assert found_once(boxes, scores, labels, tiles, np.arange(5) == 0).tolist() == [0, 1]
-    assert found_once(boxes, scores, np.array([0, 0, 0, 1, 0]), tiles, np.arange(5) == 3).tolist() == [0, 1, 3, 4]
-    assert found_once(boxes, scores[::-1], labels, tiles, nothing).tolist() == [2, 3, 4]
-    assert found_once(boxes[:0], scores[:0], labels[:0], tiles[:0], nothing[:0]).tolist() == []
+def _boxes(rng, count, sides, size):
+    """Random boxes that lie in an image (height, width)."""
+    lengths = rng.uniform(*sides, (count, 2))
+    corners = rng.uniform(0, 1, (count, 2)) * (np.array(size[::-1]) - lengths)
+    return np.concatenate([corners, corners + lengths], 1).astype(np.float32)
 
 
-def test_a_border_between_tiles_cuts_an_object_and_that_of_the_image_does_not():
-    """Something small within something large, which reaches the top of the image, or the end of its tile, too."""
-    windows = [(slice(0, 40), slice(0, 60)), (slice(0, 40), slice(40, 100))]
-    for right, kept in ((55, 2), (60, 1)):
-        large, small = [10.0, 0.0, right, 20.0], [5.0, 5.0, 15.0, 18.0]
-        found = [
-            InstanceData(bboxes=torch.tensor([box]), scores=torch.tensor([score]), labels=torch.tensor([0]))
-            for box, score in ((large, 0.5), (small, 0.9))
+def _objects(boxes, scores, labels):
+    return InstanceData(
+        bboxes=torch.from_numpy(boxes), scores=torch.from_numpy(scores.astype(np.float32)),
+        labels=torch.from_numpy(labels),
+    )  # fmt: skip
+
+
+@examples(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(24, 40), st.integers(50, 80), st.floats(0.05, 0.6))
+def test_what_is_right_on_each_tile_is_right_on_the_image(seed, overlap, tile, visible):
+    """Of an object, a tile has the part that it sees, however certain; objects overlap as they like."""
+    rng, size, objects = np.random.default_rng(seed), (150, 190), []
+    boxes, labels = _boxes(rng, 40, (3, overlap - 2 * BORDER - 1), size), rng.integers(0, 2, 40)
+    overlaps = bbox_overlaps(boxes, boxes)
+    for place in range(40):
+        if not any(labels[place] == labels[other] and overlaps[place, other] > 0.5 for other in objects):
+            objects.append(place)
+    windows, found = Tiling(tile, overlap).windows(*size), []
+    for rows, columns in windows:
+        start, stop = np.array([columns.start, rows.start]), np.array([columns.stop, rows.stop])
+        seen = np.c_[np.maximum(boxes[:, :2], start), np.minimum(boxes[:, 2:], stop)]
+        shares = (seen[:, 2:] - seen[:, :2]).clip(0).prod(1) / (boxes[:, 2:] - boxes[:, :2]).prod(1)
+        kept = [place for place in objects if shares[place] >= visible]
+        found.append(_objects(seen[kept] - np.tile(start, 2).astype(np.float32), rng.random(len(kept)), labels[kept]))
+    merged = merge_objects(found, windows, size)
+    order = np.lexsort(merged.bboxes.numpy().T)
+    expected = boxes[objects][np.lexsort(boxes[objects].T)]
+    np.testing.assert_allclose(merged.bboxes.numpy()[order], expected, atol=1e-4)
+
+
+def test_the_example_of_a_graph_merges_alike(tmp_path):
+    """By a graph that finds the same boxes in each tile, some of them at its borders."""
+    size, names = (150, 190), ['a', 'b']
+    Image.fromarray(np.zeros((*size, 3), np.uint8)).save(tmp_path / 'image.png')
+    (tmp_path / 'labels.txt').write_text('\n'.join(names))
+    shutil.copy(EXAMPLES[0], tmp_path)
+    about = dict(file='model.onnx', task='detection', size=[64, 64], channels=3, batch=1, overlap=28)
+    (tmp_path / 'model.json').write_text(json.dumps(dict(about, outputs=['boxes', 'scores', 'labels'])))
+    images = helper.make_tensor_value_info('image', TensorProto.FLOAT, [1, 3, 64, 64])
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        boxes, scores, labels = _boxes(rng, 24, (8, 60), (64, 64)).round(), rng.random(24), rng.integers(0, 2, 24)
+        values = dict(boxes=boxes[None], scores=scores[None].astype(np.float32), labels=labels[None])
+        nodes = [
+            helper.make_node('Constant', [], [name], value=numpy_helper.from_array(value))
+            for name, value in values.items()
         ]
-        merged = merge_objects(found, windows, (40, 100))
-        assert merged.bboxes.tolist() == [large, [45, 5, 55, 18]][-kept:]
+        kinds = [TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.INT64]
+        outputs = [helper.make_tensor_value_info(*one, None) for one in zip(values, kinds)]
+        graph = helper.make_graph(nodes, 'constants', [images], outputs)
+        save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8),
+            tmp_path / 'model.onnx',
+        )
+        words = [sys.executable, 'example.py', 'image.png']
+        printed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        windows = Tiling(64, 28).windows(*size)
+        merged = merge_objects([_objects(boxes, scores, labels)] * len(windows), windows, size)
+        rows = zip(merged.labels.tolist(), merged.scores.tolist(), merged.bboxes.tolist())
+        lines = [f'{names[label]} {score:.3f} {" ".join(map(str, box))}' for label, score, box in rows if score > 0.3]
+        assert sorted(printed.splitlines()) == sorted(lines) and len(lines) > 12
 
 
 def test_files_of_an_image_in_one_tile_are_those_without(tmp_path):

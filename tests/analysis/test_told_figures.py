@@ -74,3 +74,19 @@ def test_gradient_norms_and_curves(figures, tmp_path, capsys):
     assert main(['plot-grad-norms', str(tmp_path / 'runs'), '--out', str(tmp_path / 'norms.png')]) == 0
     assert plot_run(work_dir) == work_dir / 'curves.png'
     assert_told('gradient-norms', shown(figures) + capsys.readouterr().out, folder=tmp_path)
+
+
+@pytest.mark.parametrize('values', [(-0.5,), (2.0,), (1.0, -3.0, -2.0), (0.0, 4.0)])
+def test_no_point_of_a_curve_is_cut(values, monkeypatch, tmp_path):
+    """A negative loss, a single point, which has a marker, and a first one at zero."""
+    drawn = []
+    monkeypatch.setattr('mmlape.lab.runs.curves.save_figure', lambda figure, path: drawn.append(figure))
+    work_dir = write_run(tmp_path / 'runs', 1, 40.0)
+    first = values[0] != 0
+    write_log(work_dir, [{'loss': value, 'iter': step, 'step': step} for step, value in enumerate(values, first)])
+    plot_run(work_dir)
+    (axes, _), (line,) = drawn[0].axes, drawn[0].axes[0].lines
+    low, high = axes.viewLim.get_points()
+    assert (line.get_xydata()[:, 1] > low[1] - (min(values) > 0)).all() and (line.get_xydata() < high).all()
+    assert (line.get_xydata()[:, 0] > low[0] - first).all() and axes.viewLim.height > 0
+    assert (line.get_marker() != 'None') == (len(values) == 1)

@@ -1,20 +1,26 @@
 """What becomes of COCO data with one change each: see contract.py."""
 
+import itertools
 import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tiny
 import torch
 from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of, scene, seen
 from each import each
 from mmengine import Config
 from mmengine.structures import InstanceData
+from properties import VALUES, places, with_value
 from pycocotools import mask as rle
 from scipy import ndimage
 from tiny import ROOT
 
-from mmlape.lab.datasets.formats import SPLITS
+from mmlape.errors import DataError
+from mmlape.lab.datasets.formats import SPLITS, iter_sources
+from mmlape.lab.datasets.formats.coco_file import is_outline
+from mmlape.new.command import look
 
 # ---------------------------------------------------------------- the data and its perfect model
 
@@ -299,14 +305,22 @@ RIGHT = [
     ('lines of Windows', written(lambda data: data.replace(b', ', b',\r\n'))),
 ]
 """Names and changes of data that are trained on and evaluated as they are."""
+OUTLINE = 'annotations.0.segmentation='
 WRONG_MASKS = {
-    'no polygon': lambda polygon: [],
-    'four numbers': lambda polygon: [[1, 2, 3, 4]],
-    'one list': lambda polygon: polygon,
-    'pairs in a list': lambda polygon: [np.reshape(polygon, (-1, 2)).tolist()],
-    'an odd number': lambda polygon: [polygon[:-1]],
-    'NaN': lambda polygon: [[*polygon[:-1], nan]],
-    'a large number': lambda polygon: [[*polygon[:-1], 1e9]],
+    'no polygon': (lambda polygon, found: [], '1 has no segmentation'),
+    'four numbers': (lambda polygon, found: [[1, 2, 3, 4]], POLYGONS),
+    'a large number': (lambda polygon, found: [[*polygon[:-1], 1e9]], POLYGONS),
+    'one list': (lambda polygon, found: polygon, OUTLINE),
+    'pairs in a list': (lambda polygon, found: [np.reshape(polygon, (-1, 2)).tolist()], OUTLINE),
+    'an odd number': (lambda polygon, found: [polygon[:-1]], OUTLINE),
+    'NaN': (lambda polygon, found: [[*polygon[:-1], nan]], OUTLINE),
+    'run lengths of another size': (lambda polygon, found: encoded(found.T), '(height, width) [64,'),
+    'run lengths that are short': (lambda polygon, found: encoded(found, counts=[5]), OUTLINE),
+    'a negative run length': (lambda polygon, found: encoded(found, counts=[found.size + 5, -5]), OUTLINE),
+    'run lengths that are floats': (lambda polygon, found: encoded(found, counts=[float(found.size)]), OUTLINE),
+    'run lengths that are null': (lambda polygon, found: encoded(found, counts=None), OUTLINE),
+    'a text that is cut': (lambda polygon, found: encoded(found, counts=encoded(found)['counts'][:-1]), OUTLINE),
+    'another text': (lambda polygon, found: encoded(found, counts='no run lengths'), OUTLINE),
 }
 WRONG = [
     ('an annotation id twice', first(id=2), ('the annotation id 2 more than once',)),
@@ -322,35 +336,31 @@ WRONG = [
      (*ONE, "category_id '1'", 'ids 1, 2, 3')),
     ('images are numbers, those of annotations texts', every(lambda one, k: one.update(image_id='1')),
      ('has nothing to', '8 of images that are not listed')),
-    *((f'no {key} in {place}', without(place, key), (f'without "{key}" in "{place}"',))
+    *((f'no {key} in {place}', without(place, key), (f'{place}.0.{key} is missing',))
       for place, key in (('images', 'id'), ('images', 'file_name'), ('images', 'height'), ('categories', 'name'))),
     *((f'no {key}', without('annotations', key), (*ONE, f'has no {key}'))
       for key in ('image_id', 'bbox', 'area', 'segmentation')),
-    ('iscrowd is a text', first(iscrowd='false'), (*ONE, "iscrowd 'false'", 'write 0 or 1')),
+    ('iscrowd is a text', first(iscrowd='false'), ('annotations.0.iscrowd="false"', 'not 0 or 1')),
     ('a folder as an image', lambda root, split: (root / f'{split}2017/{split}0.png').rename(root / 'x') and
      (root / f'{split}2017/{split}0.png').mkdir(), ('1 of 4 images', '0.png')),
     ('no images', content(lambda coco: coco.update(images=[])), ('lists no images',)),
-    *((f'a width is {value!r}', image(width=value), ('height or width is no number of pixels', 'file_name'))
+    *((f'a width is {value!r}', image(width=value), ('images.0.width=', 'not a number of pixels'))
       for value in (0, '64', nan)),
-    *((f'a box is {value!r}', first(bbox=value), (*ONE, words)) for value, words in (
-        ([0, 8, nan, 16], 'not four finite numbers'),
-        ([0, 8, '24', 16], "[0, 8, '24', 16], not four finite"),
-        ([0, 8, 24], 'not four finite numbers'),
-        ([24, 24, -24, -16], 'a width and a height from 0'),
-        ([0, 8, 1e9, 16], 'so much larger'),
-        ([900, 8, 24, 16], 'completely outside'))),
+    *((f'a box is {value!r}', first(bbox=value), ('annotations.0.bbox=', 'not four finite numbers'))
+      for value in ([0, 8, nan, 16], [0, 8, '24', 16], [0, 8, 24])),
+    ('a box is negative', first(bbox=[24, 24, -24, -16]), (*ONE, 'a width and a height from 0')),
+    ('a box is huge', first(bbox=[0, 8, 1e9, 16]), (*ONE, 'so much larger')),
+    ('a box is elsewhere', first(bbox=[900, 8, 24, 16]), (*ONE, 'completely outside')),
     ('boxes are corners', every(lambda one, k: one.update(bbox=corners(one['bbox']))),
      ('x1, y1, x2, y2', 'COCO has x, y, width, height', 'subtract')),
     ('boxes are fractions', every(lambda one, k: one.update(bbox=[0.1, 0.2, 0.3, 0.4])),
      ('fractions of the image', 'multiply')),
-    *((f'a mask of {name}', mask(lambda polygon, found, make=make: make(polygon)),
-       (*ONE, 'has no segmentation' if name == 'no polygon' else POLYGONS)) for name, make in WRONG_MASKS.items()),
-    ('run lengths of another size', mask(lambda polygon, found: encoded(found.T)), (*ONE, '(height, width) [64,')),
+    *((f'a mask of {name}', mask(make), (words,)) for name, (make, words) in WRONG_MASKS.items()),
     ('boxes only', every(lambda one, k: one.pop('segmentation')),
      ('boxes and no masks', 'with_mask=False', 'mask_head=None', "metric='bbox'")),
     ('crowds only', every(lambda one, k: one.update(iscrowd=1)), ('has nothing to', '8 crowds')),
     ('no list of annotations', content(lambda coco: coco.pop('annotations')), ('has no annotations',)),
-    ('no categories', content(lambda coco: coco.pop('categories')), ('no list "categories"',)),
+    ('no categories', content(lambda coco: coco.pop('categories')), ('categories is missing',)),
     ('objects of other classes only', content(lambda coco: (coco['categories'].append(dict(id=9, name='x')),
      [one.update(category_id=9) for one in coco['annotations']])),
      ('has nothing to', '8 of classes that the config does not have')),
@@ -371,7 +381,7 @@ CASES = [
     Case("annotation ids from 0 in MMDetection's metric", every(lambda one, k: one.update(id=k)),
          Refused(('annotation 0 ', "type='mmlape.CocoMetric'"), splits=VAL), configure=by_mmdet),
     Case("no iscrowd in MMDetection's metric", without('annotations', 'iscrowd'),
-         Refused((*ONE, 'iscrowd None', "type='mmlape.CocoMetric'"), splits=VAL), configure=by_mmdet),
+         Refused((*ONE, 'no iscrowd', "type='mmlape.CocoMetric'"), splits=VAL), configure=by_mmdet),
     Case('boxes only, for boxes', every(lambda one, k: one.pop('segmentation')), Perfect(), configure=boxes_only),
     Case('boxes are corners, without masks', every(lambda one, k: one.update(bbox=corners(one['bbox']))),
          Refused(('x1, y1, x2, y2', 'subtract')), configure=boxes_only),
@@ -383,6 +393,10 @@ CASES = [
          splits=('train',)), {'train_dataloader.dataset.filter_cfg': dict(min_size=90)}),
     Case('a crowd', first(iscrowd=1), Perfect(complete=False)),
     Case('an annotation of another image', first(image_id=77), Warned((*ONE, 'of image 77', 'used nowhere'))),
+    Case('an object twice', content(lambda coco: coco['annotations'].append(dict(coco['annotations'][0], id=99))),
+         Warned(('1 objects more than once', 'image 1', 'remove the copies'))),
+    Case('a box beside its outline', first(bbox=[10, 8, 24, 16]),
+         Warned((*ONE, 'and an outline in the box', 'correct the one'))),
     Case('images without objects', content(lambda coco: coco['annotations'].__delitem__(slice(2))),
          Warned(('1 of 4 images', 'have no object', '0.png'), 7 / 9)),
     Case('a flat object, as COCO has two',
@@ -399,6 +413,48 @@ CASES = [
 ]  # fmt: skip
 
 
+def test_run_lengths_are_those_of_pycocotools():
+    """As a list and as a text: a mask that is read is what was written, of any size."""
+    for seed in each(range(30)):
+        random = np.random.default_rng(seed)
+        shown = random.random(random.integers(1, 90, 2)) < random.choice([0, 0.02, 0.5, 1])
+        text = encoded(shown.astype(np.uint8))
+        flat = np.r_[0, shown.ravel(order='F'), -1]
+        changes = np.flatnonzero(np.diff(flat))
+        counts = np.diff(np.r_[0, changes]).tolist()
+        assert is_outline(text) and is_outline(dict(text, counts=counts))
+        assert not is_outline(dict(text, size=[text['size'][0] + 1, text['size'][1]]))
+        assert rle.frPyObjects(dict(text, counts=counts), *text['size'])['counts'].decode() == text['counts']
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A folder of data, and a function that puts a value at a place of its training file."""
+    make(tmp_path)
+    file = file_of(tmp_path, 'train')
+    original = json.loads(file.read_text())
+    return (tmp_path, original, lambda place, value: file.write_text(json.dumps(with_value(original, place, value))))
+
+
+def test_any_value_in_any_field_is_read_or_named(changed, monkeypatch):
+    """By the check and by `mmlape new` alike: no traceback, and the line has file and field."""
+    root, original, change = changed
+    monkeypatch.chdir(root)
+    del original['images'][1:], original['annotations'][2:]
+    for place, value in each(itertools.product(places(original), VALUES)):
+        change(place, value)
+        source = next(iter_sources(config(root)))
+        issues = list(source.structure_issues(complete=False))
+        errors = [issue.message for issue in issues if issue.severity == 'error']
+        for message in errors:
+            assert 'train2017' in message and '\n' not in message, message
+        try:
+            found = look(Path('annotations/instances_train2017.json'))
+            assert all(found.cut(sample, (0, 0, 20, 20)) for sample in found.of_split['train'])
+        except DataError as error:
+            assert '\n' not in str(error)
+
+
 MINI = ROOT / 'configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
 
 
@@ -407,18 +463,21 @@ def test_the_commands_refuse_with_one_line(tmp_path, python):
     """The check as processes call it: of all errors one line, with what else there is."""
     make(tmp_path / 'data')
     for split in ('train', 'val'):
-        every(lambda one, k: one.update(iscrowd='0'))(tmp_path / 'data', split)
+        every(lambda one, k: one.update(category_id='0'))(tmp_path / 'data', split)
     torch.save({'state_dict': {'x': torch.zeros(1)}}, tmp_path / 'empty.pth')
-    wanted = "2017.json: annotation 1 has iscrowd '0': write 0 or 1. (and 7 more)"
+    told = "2017.json: annotation 1 of image 1 has category_id '0', but the categories have ids 1, 2, 3."
     options = ('--work-dir', tmp_path / 'run', '--cfg-options', f'data_root={tmp_path}/data')
     for words in (('train', MINI, '--seed', 1), ('test', MINI, tmp_path / 'empty.pth')):
         printed = tiny.run(*tiny.MMLAPE, *words, *options, cwd=tmp_path, status=1, **python)
         assert len(errors := [line for line in printed.splitlines() if 'mmlape: error' in line]) == 1
-        assert wanted in errors[0] and 'Traceback' not in printed
+        assert f'{told} (and 7 more)' in errors[0] and 'Traceback' not in printed
     quiet = ('check-data', MINI, '--quiet', *options[2:])
     printed = tiny.run(*tiny.MMLAPE, *quiet, cwd=tmp_path, status=1, **python).splitlines()
     assert [line for line in printed if line.startswith('mmlape: error: ')] == [*printed] != []
-    assert sum("annotation 1 has iscrowd '0'" in line and '(the first of 8)' in line for line in printed) == 2
+    assert (
+        sum("annotation 1 of image 1 has category_id '0'" in line and '(the first of 8)' in line for line in printed)
+        == 2
+    )
 
 
 @of_splits

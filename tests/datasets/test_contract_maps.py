@@ -1,7 +1,9 @@
 """What becomes of label maps and folders of classes with one change each: see contract.py."""
 
 import io
+import itertools
 import shutil
+import struct
 import unicodedata
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from mmlape.errors import DataError
 from mmlape.lab.datasets import images
 from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.formats import SPLITS
-from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
+from mmlape.lab.datasets.images import EITHER, STORED, Annotated, ImageLoader, open_image, shown_size
 
 # ---------------------------------------------------------------- label maps, and their perfect model
 
@@ -376,10 +378,15 @@ CASES_OF_MAPS = (
     wrong('a broken map', replaced(lambda i: b'\x89PNG', 'labels'), 'labels', '3.png', in_images=True),
     right('GIF', replaced(lambda i: saved(i, 'GIF'))),
     right('TIFF', replaced(lambda i: saved(i, 'TIFF'))),
-    warned('16 bits of grey', as_array(np.uint16, 'PNG', factor=257), '3.png', '16 bits', 'becomes'),
+    *(warned(f'16 bits of grey, {form}', as_array(np.uint16, form, factor=257), '3.png', '16 bits', 'upper 8')
+      for form in ('PNG', 'TIFF')),
+    warned('16 bits of colours, TIFF', replaced(lambda i: tiff(np.asarray(i)[..., :3].astype(np.uint16) * 257)),
+           '3.png', '16 bits', 'upper 8', score=100.0),
     Case('TGA', replaced(lambda i: saved(i, 'TGA')), IMAGE),
-    Case('32 bits', as_array(np.int32, 'TIFF'), IMAGE),
-    wrong('floats of an image', as_array(np.float32, 'TIFF'), '3.png', 'floats', in_images=True),
+    *(wrong(f'an image of {kind}', as_array(kind, 'TIFF'), '3.png', kind, 'save it as PNG or JPEG', in_images=True)
+      for kind in ('int32', 'float32')),
+    wrong('an image of six bands', replaced(lambda i: tiff(np.dstack([i, i]))), '3.png', 'four bands', 'PNG or JPEG',
+          in_images=True),
     wrong('a truncated JPEG', replaced(lambda i: saved(i, 'JPEG')[:-40]), '3.png', 'truncated', in_images=True),
     wrong('a broken PNG', replaced(lambda i: flipped(saved(i, 'PNG'))), 'images', '3.png', in_images=True),
     wrong('an empty image', replaced(lambda i: b''), 'images', '3.png', 'empty', in_images=True),
@@ -547,7 +554,6 @@ def test_boxes_of_images_with_an_orientation(cases_of):
         cases.append(Case(f'tag {tag}, as stored', turned_boxes(tag, stored=True), told))
     told = Warned(('orientation', '4', 'near 0', 'exiftool'), 1.0)
     cases.append(Case('tag 4, both fit', turned_boxes(4, stored=False), told))
-    cases.append(Case('no turn by OpenCV', turned_boxes(6, stored=True, form='JPEG2000'), Perfect()))
     turned = turned_boxes(6, stored=True, form='TIFF')
     cases.append(Case('TIFF, as stored', turned, Refused(('40 x 64', '64 x 40', 'exchanged'), in_images=True)))
     cases.append(Case('TIFF, as shown', turned_boxes(6, stored=False, form='TIFF'), Perfect()))
@@ -564,18 +570,74 @@ def test_folders_of_classes(cases_of, every_split):
     cases_of(CASES_OF_FOLDERS, CLASS_FOLDERS, every_split)
 
 
-def test_an_image_that_opencv_does_not_turn(tmp_path):
-    """OpenCV ignores the tag of AVIF, whose boxes are of the stored pixels then, and Pillow follows it."""
-    exif = Image.Exif()
-    exif[0x112] = 3
+def late(content: bytes) -> bytes:
+    """Return a PNG whose tag stands behind its pixels."""
+    begin = content.index(b'eXIf') - 4
+    end = begin + 12 + int.from_bytes(content[begin : begin + 4], 'big')
+    return content[:begin] + content[end:-12] + content[begin:end] + content[-12:]
+
+
+FORMS = {
+    'PNG': {},
+    'PNG, late': {},
+    'TIFF': {},
+    'JPEG': dict(quality=100, subsampling=0),
+    'MPO': dict(quality=100, subsampling=0, save_all=True, append_images=[Image.new('RGB', (9, 9))]),
+    'WEBP': dict(lossless=True),
+    'AVIF': dict(quality=100),
+}
+"""Forms that carry a tag of EXIF, and options with which Pillow writes them."""
+
+
+def test_an_image_is_turned_by_its_tag_in_each_form(tmp_path):
+    """By each decoder alike, and its header has its size; annotations of the stored pixels are found by their size."""
     image, _ = scene(0)
-    (tmp_path / 'a.avif').write_bytes(saved(image, 'AVIF', exif=exif))
-    annotated = lambda: Annotated(image.size)  # noqa: E731
-    stored, turned = (
-        ImageLoader(imdecode_backend=backend).load(str(tmp_path / 'a.avif'), annotated)
-        for backend in ('cv2', 'pillow')
-    )
-    assert (stored.annotated, turned.annotated) == ('', EITHER)
+    stored, file = np.asarray(image), tmp_path / 'image'
+    exif, none = Image.Exif(), Image.Exif()
+    for form, tag in each(itertools.product(FORMS, range(9))):
+        exif[0x112] = tag
+        content = saved(image, form.partition(',')[0], exif=exif if tag else none, **FORMS[form])
+        file.write_bytes(late(content) if ',' in form and tag else content)
+        shown = TURN.get(tag, np.array)(stored)
+        for backend in ('cv2', 'pillow'):
+            loader = ImageLoader(imdecode_backend=backend)
+            loaded = loader.load(str(file))
+            np.testing.assert_array_equal(seen(loaded.pixels[..., ::-1]), seen(shown))
+            assert shown_size(file) == loaded.size == shown.shape[1::-1]
+            annotated = loader.load(str(file), lambda: Annotated(image.size))
+            is_turned = form != 'TIFF' and tag > 1  # which every decoder turns
+            assert annotated.annotated == ('' if not is_turned else EITHER if tag < 5 else STORED)
+            np.testing.assert_array_equal(annotated.size, image.size if is_turned else loaded.size)
+
+
+def tiff(pixels: np.ndarray, order: str = '<', planar: bool = False, extra: int = 0) -> bytes:
+    """Return a TIFF of (H, W, bands), whose fourth band is called ``extra``: 2 is alpha."""
+    height, width, bands = pixels.shape
+    pixels = pixels.astype(pixels.dtype.newbyteorder(order))
+    parts = [pixels[..., band].tobytes() for band in range(bands)] if planar else [pixels.tobytes()]
+    starts = np.cumsum([8] + [len(part) for part in parts]).tolist()
+    fields = {256: [width], 257: [height], 258: [8 * pixels.itemsize] * bands, 259: [1], 262: [2], 273: starts[:-1],
+              277: [bands], 278: [height], 279: [len(part) for part in parts], 284: [1 + planar]}  # fmt: skip
+    fields |= {338: [extra] + [0] * (bands - 4)} if bands > 3 else {}
+    rows, tail, place = b'', b'', starts[-1] + 2 + 12 * len(fields) + 4
+    for tag, values in fields.items():
+        kind = 'IL'[tag in (273, 279)].replace('I', 'H')
+        packed = struct.pack(f'{order}{len(values)}{kind}', *values)
+        row = struct.pack(f'{order}HHL', tag, 4 if kind == 'L' else 3, len(values))
+        rows += row + (packed.ljust(4, b'\0') if len(packed) <= 4 else struct.pack(f'{order}L', place + len(tail)))
+        tail += packed if len(packed) > 4 else b''
+    start = struct.pack(f'{order}2sHL', b'II' if order == '<' else b'MM', 42, starts[-1])
+    return start + b''.join(parts) + struct.pack(f'{order}H', len(fields)) + rows + bytes(4) + tail
+
+
+def test_the_colours_of_a_tiff_are_those_of_its_bands(tmp_path):
+    """In each layout, whatever its fourth band is called; of 16 bits the upper eight."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 17, 4), np.uint8)
+    for wide, order, planar, extra, bands in each(itertools.product((0, 1), '<>', (0, 1), (0, 1, 2), (3, 4))):
+        values = pixels[..., :bands] * np.uint16(257) if wide else pixels[..., :bands]
+        (tmp_path / 'a.tif').write_bytes(tiff(values, order, bool(planar), extra))
+        loaded = ImageLoader().load(str(tmp_path / 'a.tif')).pixels[..., ::-1]
+        np.testing.assert_array_equal(loaded, pixels[..., :3])
 
 
 def test_a_test_with_other_options_than_the_validation_is_checked(tmp_path):

@@ -1,6 +1,5 @@
 """A hook that ends training before its length: a finish with a reason, for every command."""
 
-import copy
 import json
 
 import pytest
@@ -11,9 +10,7 @@ from mmengine.registry import HOOKS
 
 from mmlape.cli import main
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.runner import Runner
 from mmlape.lab.engine.trainer import train
-from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.run import read_run
 
 
@@ -81,48 +78,3 @@ def test_a_stop_is_a_finish_with_its_reason(data, tmp_path, capfd):
         assert main(['test', str(config), str(files[-1]), '--work-dir', str(tmp_path / f'test{done}')]) == 0
     assert main(['report', str(tmp_path / 'EarlyStoppingHook6')]) == 0
     assert 'seed 1 stopped by EarlyStoppingHook at 6 of 8' in ' '.join(capfd.readouterr().out.split())
-
-
-@pytest.fixture(scope='module')
-def stopped(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp('stopped')
-    cfg = load_config(tiny.write_config(folder, data, EARLY + NEVER_BETTER.format(2)))
-    return cfg, train(copy.deepcopy(cfg), folder / 'whole', seed=1)
-
-
-@pytest.mark.parametrize(
-    'when',
-    [
-        *(pytest.param(f'{place} the note', marks=pytest.mark.release) for place in ('before', 'after')),
-        'before the stop',
-    ],
-)
-def test_a_run_that_was_killed_stops_where_it_would_have(when, stopped, tmp_path, monkeypatch):
-    """MMEngine's hook keeps its count in no checkpoint: without more, the resumed run would train on."""
-    cfg, expected = copy.deepcopy(stopped[0]), stopped[1]
-    with monkeypatch.context() as killed:
-        if when == 'before the stop':
-            step = Recorder.add_evaluation
-
-            def add(self, entry, *args):
-                step(self, entry, *args)
-                self.writes = entry.step < 4
-
-            killed.setattr(Recorder, 'add_evaluation', add)
-        else:
-            note = Runner.note_stop
-
-            def stop(self, hook, **options):
-                self.recorder.writes = when == 'after the note'
-                note(self, hook, **options)
-                self.recorder.writes = False
-
-            killed.setattr(Runner, 'note_stop', stop)
-        train(cfg, tmp_path / 'run', seed=1)
-    assert read_run(tmp_path / 'run').state == 'broken'
-    if when == 'before the stop':
-        (tmp_path / 'run' / 'iter_6.pth').unlink()
-    record = train(cfg, tmp_path / 'run', resume=True)
-    assert (record.state, record.iter) == (expected.state, expected.iter)
-    assert (record.reason, record.stopped) == (expected.reason, expected.stopped)
-    assert record.last.metrics == pytest.approx(expected.last.metrics)

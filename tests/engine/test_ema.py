@@ -46,7 +46,7 @@ def resumed(tmp_path_factory):
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
     assert [one['step'] for one in tiny.evaluations(folder / 'out')] == [2], ''.join(printed[-30:])
-    assert 'evaluation at iteration 4 is missing' in tiny.train(config, folder / 'out', '--resume')
+    assert 'checkpoint at iteration 4 is of before its evaluation' in tiny.train(config, folder / 'out', '--resume')
     return config, folder / 'out'
 
 

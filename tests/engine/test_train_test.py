@@ -200,7 +200,7 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
     best = next(whole[0].glob('best_*.pth'))
     with pytest.raises(CheckpointError, match='no optimizer: give a checkpoint named iter_N'):
         read_resumable(best)
-    assert sorted(read_resumable(last)) >= ['message_hub', 'meta', 'optimizer']
+    assert {'message_hub', 'meta', 'optimizer'} <= set(read_resumable(last))
 
 
 def test_an_error_of_the_configuration_is_all_that_training_prints(config, tmp_path, capsys):
@@ -288,7 +288,7 @@ def test_training_from_weights_takes_all_of_them_or_fails(config, whole, tmp_pat
     cfg = load_config(config, [*options[:-1], f'load_from={whole[0]}/nothing.pth'])
     with pytest.raises(CheckpointError, match=r'nothing\.pth: there is no such file'):
         train(cfg, tmp_path / 'other')
-    assert tiny.record(tmp_path / 'other')['failure']['kind'] == 'missing-checkpoint'
+    assert not (tmp_path / 'other' / 'run.json').exists(), 'told before anything is written'
 
 
 # detection and classification

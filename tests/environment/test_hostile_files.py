@@ -15,10 +15,9 @@ from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.metadata import KEY
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, DataError
-from mmlape.files import parse_yaml, read_json
+from mmlape.files import parse_yaml
 from mmlape.lab.datasets.formats.coco_file import read_coco
 from mmlape.lab.runs.resume import is_complete
-from mmlape.lab.runs.schema import read_evaluations
 from mmlape.lab.studies import parsing
 from mmlape.projects.lit.captions import read_captions
 
@@ -37,18 +36,12 @@ def test_yaml_is_parsed_or_a_yaml_error(text):
     assert parse_yaml(shared) == yaml.safe_load(shared)
 
 
-def test_each_reader_of_json_names_the_file_(tmp_path):
+def test_each_reader_of_json_names_the_file(tmp_path):
     for name, read in each((('coco.json', read_coco), ('captions.json', read_captions), ('c.jsonl', read_captions))):
         (tmp_path / name).write_text(DEEP)
         with pytest.raises(DataError, match=name) as caught:
             read(str(tmp_path / name))
         assert len(str(caught.value)) < 500
-    (tmp_path / 'run.json').write_text(DEEP)
-    with pytest.raises(DataError, match=r'run\.json is damaged'):
-        read_json(tmp_path / 'run.json')
-    (tmp_path / 'run.json').write_text('{"last": {"step": 2, "metrics": {}}}')
-    (tmp_path / 'evaluations.jsonl').write_text(f'{{"step": 1, "metrics": {{"mIoU": 1.0}}}}\n{DEEP}\n')
-    assert [entry.step for entry in read_evaluations(tmp_path)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from mmlape.cli import main
 from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.engine.config import load_config
 from mmlape.lab.export.model import image_size
 from mmlape.new import command
 from mmlape.new.coco import CocoData
@@ -495,13 +496,56 @@ def test_keypoints_are_no_outlines(points, shape, tmp_path):
             look(tmp_path)
 
 
-def test_difficult_objects_are_neither_learnt_nor_missed(tmp_path):
-    voc(tmp_path)
-    rewrite(tmp_path, '00.xml', lambda text: text.replace('</name>', '</name><difficult>1</difficult>', 1))
+@pytest.mark.parametrize(
+    ('form', 'file', 'before', 'after'),
+    [
+        (voc, '00.xml', '</name>', '</name><difficult>1</difficult>'),
+        (labelme, '00.json', '"label"', '"difficult": true, "label"'),
+        (labelme, '00.json', '"flags": {}', '"flags": {"difficult": true}'),
+    ],
+)
+def test_difficult_objects_are_neither_learnt_nor_missed(form, file, before, after, tmp_path):
+    form(tmp_path)
+    rewrite(tmp_path, file, lambda text: text.replace(before, after, 1))
     found = look(tmp_path)
     book = found.books()[1]
-    assert (book.used['train'], book.left_out) == (15, {'marked difficult': 1})
-    assert [one['iscrowd'] for one in content(found)['annotations']] == [1] + 15 * [0]
+    assert book.left_out['marked difficult'] == 1 == book.total - sum(book.used.values())
+    crowds = [one['iscrowd'] for one in content(found)['annotations']]
+    assert crowds == [1] + (len(crowds) - 1) * [0]
+
+
+def test_the_outline_wins_over_a_box_beside_it(tmp_path):
+    """Of COCO's form."""
+    roboflow(tmp_path, True)
+    right = content(look(tmp_path))
+    for file in tmp_path.rglob('*.json'):
+        changed = json.loads(file.read_text())
+        for one in changed['annotations']:
+            one['bbox'][0] += 5
+        file.write_text(json.dumps(changed))
+    found = look(tmp_path)
+    assert any('have a box beside their outline' in line for line in found.remarks())
+    for one, other in zip(content(found)['annotations'], right['annotations'], strict=True):
+        np.testing.assert_allclose(one['bbox'], other['bbox'])
+
+
+def test_sides_of_labelme_are_numbers(tmp_path):
+    labelme(tmp_path)
+    rewrite(tmp_path, '00.json', lambda text: text.replace('"shapes"', '"imageHeight": "48", "shapes"', 1))
+    with pytest.raises(DataError, match=r'00\.json .*imageHeight="48" is not a whole number'):
+        look(tmp_path)
+
+
+def test_images_without_objects_are_trained_on(tmp_path, monkeypatch):
+    """As many as the table counts."""
+    monkeypatch.chdir(tmp_path)
+    yolo(Path('data'))
+    empty = sorted(Path('data').rglob('train/*.txt'))[0]
+    empty.write_text('')
+    command.write_config(Path('data'), Path('c.py'), 'new', model='mini', iterations=20)
+    dataset = load_config('c.py').train_dataloader.dataset
+    init_default_scope('mmdet')
+    assert len(DATASETS.build(dataset)) == look(Path('data')).images()['train']
 
 
 @pytest.mark.parametrize('tag', [6, 1])

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import torch
 from each import each
 from mmengine.config import ConfigDict
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import DATASETS, init_default_scope
 
+from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError, DataError, TrainingError
 from mmlape.lab.datasets.content import contents_of
 from mmlape.lab.datasets.fraction import DataFraction, with_fraction
@@ -130,6 +132,9 @@ def test_other_data_are_neither_resumed_nor_averaged(trained):
         check_repeats(runs)
     del content['identity']['data'], content['state']
     (folder / 'seed_1/run.json').write_text(json.dumps({**content, 'state': 'failed'}))
+    checkpoint = read_checkpoint(folder / 'seed_1/iter_3.pth')
+    del checkpoint['meta']['identity']  # as an older version wrote it
+    torch.save(checkpoint, folder / 'seed_1/iter_3.pth')
     train(cfg, folder / 'seed_1', resume=True)
     assert 'data' not in tiny.record(folder / 'seed_1')['identity'], 'those of its first part are not known'
     check_repeats([read_run(folder / 'seed_1'), runs[1]])

@@ -16,6 +16,7 @@ import trouble
 
 from mmlape.cli import main
 from mmlape.errors import DataError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
+from mmlape.lab.engine import trainer
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.runs.failures import diagnose, explain, failure_kind, last_part, record_diagnosis, record_failure
@@ -161,13 +162,14 @@ default_hooks['checkpoint'].update(interval=8, max_keep_ckpts=1, save_best=None)
 @pytest.mark.parametrize(
     ('extra', 'sent', 'iteration', 'saved', 'last'),
     [
-        (ITERATIONS + WORKERS, 'term', 3, 'iter_3.pth', 'iter_8.pth'),
+        (ITERATIONS + WORKERS, 'halt', 3, 'iter_3.pth', 'iter_8.pth'),
+        pytest.param(ITERATIONS + WORKERS, 'term', 3, 'iter_3.pth', 'iter_8.pth', marks=pytest.mark.release),
         pytest.param(ITERATIONS + WORKERS, 'int', 2, 'iter_2.pth', 'iter_8.pth', marks=pytest.mark.release),
         pytest.param(ITERATIONS + ACCUMULATED, 'term', 3, 'iter_4.pth', 'iter_8.pth', marks=pytest.mark.release),
         (EPOCHS, 'int', 6, 'epoch_1_iter_6.pth', 'epoch_2.pth'),
         pytest.param(EPOCHS, 'term', 4, 'epoch_1.pth', 'epoch_2.pth', marks=pytest.mark.release),
     ],
-    ids=['workers', 'Ctrl-C', 'accumulated', 'epoch', 'end of an epoch'],
+    ids=['stopped workers', 'workers', 'Ctrl-C', 'accumulated', 'epoch', 'end of an epoch'],
 )
 def test_a_signal_saves_after_the_next_step(
     config, tmp_path, monkeypatch, capsys, extra, sent, iteration, saved, last
@@ -175,30 +177,31 @@ def test_a_signal_saves_after_the_next_step(
     """The run resumes from there, bit for bit; workers that get the signal as well stay, and end with the run."""
     stopped = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + extra, f'stop-{saved[:-4]}')
     words = ('train', str(stopped), '--seed', '7', '--work-dir')
+    run = tmp_path / os.fsdecode(b'run-\xff')  # a name that is not UTF-8
     assert main([*words, str(tmp_path / 'whole')]) == 0
     monkeypatch.setenv('TROUBLE', f'{sent}:{iteration}:0')
     capsys.readouterr()
-    assert main([*words, str(tmp_path / 'run')]) == (143 if sent == 'term' else 130)
+    assert main([*words, str(run)]) == (130 if sent == 'int' else 143)
     assert f'mmlape: interrupted in iteration {iteration + (saved == "iter_4.pth") + 1}' in capsys.readouterr().err
-    record = failed(tmp_path / 'run', 'interrupted', '--resume')
+    record = failed(run, 'interrupted', '--resume')
     assert record['iter'] == iteration + (saved == 'iter_4.pth')
-    assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == [saved]
+    assert [path.name for path in run.glob('*.pth')] == [saved]
     monkeypatch.delenv('TROUBLE')
-    assert main([*words, str(tmp_path / 'run'), '--resume']) == 0
-    record = tiny.record(tmp_path / 'run')
+    assert main([*words, str(run), '--resume']) == 0
+    record = tiny.record(run)
     assert (record['state'], record['reason'], record['failure'], record['iter']) == ('finished', None, None, 8)
-    assert tiny.difference(tmp_path / 'run' / last, tmp_path / 'whole' / last) == 0
-    assert evaluated(tmp_path / 'run') == evaluated(tmp_path / 'whole')
-    logs = {path.parts[-3] for path in (tmp_path / 'run').glob('*/vis_data/scalars.json')}
+    assert tiny.difference(run / last, tmp_path / 'whole' / last) == 0
+    assert evaluated(run) == evaluated(tmp_path / 'whole')
+    logs = {path.parts[-3] for path in run.glob('*/vis_data/scalars.json')}
     assert len(record['parts']) == 2 and set(record['parts']) == logs
-    assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == [last], 'the other one is not needed any more'
+    assert [path.name for path in run.glob('*.pth')] == [last], 'the other one is not needed any more'
 
 
 def evaluated(work_dir):
     return [(entry['step'], entry['metrics']) for entry in tiny.evaluations(work_dir)]
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize('number', [signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, number):
     words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
     running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:4')
@@ -210,6 +213,16 @@ def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, 
     assert running.wait(timeout=tiny.GUARD) == 128 + number
     assert 'mmlape: interrupted after the last iteration' in printed and 'Traceback' not in printed
     failed(tmp_path / 'run', 'interrupted', number.name, '--resume')
+
+
+def test_a_run_is_finished_when_its_figure_is_drawn(config, tmp_path, monkeypatch):
+    words = ['train', str(config), '--work-dir', str(tmp_path / 'run'), '--seed', '1', *SHORT]
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, 'plot_run', lambda folder: signal.raise_signal(signal.SIGTERM))
+        assert main(words) == 143
+    failed(tmp_path / 'run', 'interrupted', 'after the last iteration')
+    assert main([*words, '--resume']) == 0
+    assert (tmp_path / 'run/curves.png').is_file() and tiny.record(tmp_path / 'run')['state'] == 'finished'
 
 
 def test_a_second_ctrl_c_stops_at_once(config, tmp_path):

@@ -1,6 +1,5 @@
 """Any JSON value in any field of a record: each reader works with it, or names the file and the field in one line."""
 
-import copy
 import io
 import json
 import re
@@ -9,7 +8,7 @@ import pytest
 import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from properties import examples
+from properties import VALUES, examples, places, with_value
 from rich.console import Console
 
 from mmlape.cli import main
@@ -26,10 +25,6 @@ from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.run import read_arms
 from mmlape.lab.runs.schema import HISTORY, RECORD, Identity, RunRecord, read_evaluations, read_record, write_record
 
-VALUES = (
-    None, True, 0, 1, -1, 7.5, -7.5, 10**30, 10**290, 1e300, float('nan'), float('inf'), '', 'text', '7', '\x1b[2J\n',
-    [], [1], ['a'], [None], {}, {'a': 1}, {'a': {}}, {'': None}, [[[]]],
-)  # fmt: skip
 ENTRY = dict(step=300, epoch=3, metrics=dict(mIoU=38.5, aAcc=77.0), per_class=dict(IoU=dict(cat=1.0)))
 IDENTITY = synthetic.identity(121, code=dict(version='0.2.0', source='s' * 64, commit='c' * 40))
 RECORD_OF_A_RUN = dict(
@@ -45,23 +40,6 @@ RECORD_OF_A_RUN = dict(
 """With every field that a run writes."""
 SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
 STATES = ('finished', 'running', 'failed')
-
-
-def places(content, place=()):
-    """Yield the way to every value inside."""
-    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    for name, value in inner:
-        yield (*place, name)
-        yield from places(value, (*place, name))
-
-
-def with_value(content, place, value):
-    changed = copy.deepcopy(content)
-    inside = changed
-    for name in place[:-1]:
-        inside = inside[name]
-    inside[place[-1]] = value
-    return changed
 
 
 @pytest.fixture(scope='module')
@@ -99,8 +77,8 @@ def resume(folder):
     run = folder / 'arm' / 'seed_121'
     identity = with_settings(decode(Identity, IDENTITY, run), run)
     start = acquire(run, identity, 'a.py', True)
-    recorder = Recorder(run, RunRecord(), write=False)
-    recorder.rewind(start.previous, start.evaluations, 200)
+    recorder = Recorder(run, start.previous or RunRecord(), False, start.evaluations)
+    recorder.rewind(200)
 
 
 def curves(folder):

@@ -19,10 +19,14 @@ def evaluated(folder, key='mIoU', greater=True, scores=SCORES, **more):
     return run
 
 
-def resumed(folder, step):
-    """The run as it continues from the checkpoint of an iteration."""
-    run = Recorder(folder, RunRecord(config='a.py'))
-    run.rewind(read_record(folder), read_evaluations(folder), step)
+def resumed(folder, end):
+    """The run as it continues from a checkpoint, when that is loaded; ``end`` is the first step that it has not."""
+    before = read_record(folder)
+    record = RunRecord(config='a.py', last=before.last, best=before.best)
+    run = Recorder(folder, record, evaluations=read_evaluations(folder))
+    run.begin()
+    assert read_record(folder).last == before.last, 'a checkpoint that cannot be loaded leaves all as it is'
+    run.rewind(end)
     return run
 
 
@@ -59,10 +63,8 @@ def test_a_run_of_32_iterations_never_fails_in_another(tmp_path, iteration, plac
 ])  # fmt: skip
 def test_a_resumed_run_keeps_what_it_had_at_its_checkpoint(tmp_path, greater, scores, best):
     evaluated(tmp_path, 'score', greater, tuple(enumerate(scores, 1)))
-    run = resumed(tmp_path, 3)
+    run = resumed(tmp_path, 4)
     assert run.record.last.step == 3 and run.record.best.step == best
-    assert run.has_evaluated(3) and not run.has_evaluated(4)
-    run.begin()
     assert steps(tmp_path) == [1, 2, 3]
     run.add_evaluation(Evaluation(step=4, metrics=dict(score=0.0 if greater else 99.0)), 'score', greater)
     assert steps(tmp_path) == [1, 2, 3, 4] and read_record(tmp_path).best.step == best
@@ -87,8 +89,7 @@ def test_a_kill_between_the_two_files_undoes_the_evaluation(tmp_path, monkeypatc
         run.add_evaluation(Evaluation(step=5, metrics=dict(mIoU=99.0)), 'mIoU')
     assert len((tmp_path / HISTORY).read_text().splitlines()) == 5 and steps(tmp_path) == [1, 2, 3, 4]
     again = resumed(tmp_path, 5)
-    assert not again.has_evaluated(5) and again.record.best.step == 2
-    again.begin()
+    assert again.record.last.step == 4 and again.record.best.step == 2
     again.add_evaluation(Evaluation(step=5, metrics=dict(mIoU=8.0)), 'mIoU')
     assert steps(tmp_path) == [1, 2, 3, 4, 5] and read_record(tmp_path).best.step == 2
 
@@ -98,7 +99,6 @@ def test_a_record_of_an_older_version_is_read_and_continued(tmp_path):
     old = dict(state='failed', evaluations=entries, last=entries[-1], best=dict(entries[1], key='mIoU'))
     (tmp_path / 'run.json').write_text(json.dumps(old))
     assert read_evaluations(tmp_path) == [Evaluation(**entry) for entry in entries]
-    run = resumed(tmp_path, 3)
-    run.begin()
+    resumed(tmp_path, 4)
     assert steps(tmp_path) == [1, 2, 3] and not read_record(tmp_path).evaluations
     assert read_record(tmp_path).best == BestEvaluation(**entries[1], key='mIoU')

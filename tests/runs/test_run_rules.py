@@ -24,6 +24,7 @@ from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.runs import locks
+from mmlape.lab.runs.identity import read_identity
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.schema import Identity, RunRecord
@@ -180,7 +181,7 @@ def test_a_run_with_other_software_is_refused_with_what_helps(tmp_path, batch, l
 
 def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed, tmp_path):
     shutil.copy(resumed.out / 'iter_5.pth', tmp_path / 'iter_5.pth')
-    start = _acquire(tmp_path)
+    start = acquire(tmp_path, replace(read_identity(resumed.out), seed=None), 'a.py', True)
     os.close(start.lock)
     assert (start.identity.seed, start.iteration, start.checkpoint) == (3, 5, str(tmp_path / 'iter_5.pth'))
 

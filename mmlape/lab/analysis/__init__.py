@@ -2,7 +2,7 @@
 
 from mmlape.lazy import attributes
 
-_HOOKS = {'EvaluationPageHook': 'evaluation_page'}
+_HOOKS = {'DrawingsHook': 'evaluation_page', 'EvaluationPageHook': 'evaluation_page'}
 """Hooks that configs name, by the module that has them."""
-__all__ = ['EvaluationPageHook']
+__all__ = ['DrawingsHook', 'EvaluationPageHook']
 __getattr__, __dir__ = attributes(__name__, _HOOKS)

@@ -14,10 +14,11 @@ from mmengine.dataset import BaseDataset
 from mmengine.structures import BaseDataElement, InstanceData
 
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.tiling import encoded
 
 SCORE, IOU = 0.3, 0.5
 """From which score on a box counts, and from which IoU on it is at an object."""
-BACKGROUND = 'background'
+NOTHING = 'no object'
 IGNORED = 255
 
 
@@ -29,9 +30,8 @@ class Confusion(ABC):
     """
 
     unit: str
+    about: str = ''  # how it is counted
     better: str  # what the score of an image is
-    # where an image shows truth and prediction
-    beside: str = 'Truth at the left, prediction at the right.'
 
     def __init__(self, dataset: BaseDataset) -> None:
         self.dataset = dataset
@@ -52,6 +52,7 @@ class PixelConfusion(Confusion):
     """A segmentor's: pixels that are not ignored."""
 
     unit = 'pixels'
+    about = 'Ignored pixels are left out.'
     better = 'mean IoU of the classes in the image'
 
     def add(self, sample: BaseDataElement) -> float:
@@ -84,7 +85,6 @@ class ImageConfusion(Confusion):
 
     unit = 'images'
     better = 'score of the true class'
-    beside = 'Truth and prediction stand in the image.'
 
     def add(self, sample: BaseDataElement) -> float:
         """Count an image; return the score of its class, the largest of several."""
@@ -100,11 +100,15 @@ class BoxConfusion(Confusion):
     """A detector's: boxes with a score of at least `SCORE`, at objects by an IoU of at least `IOU`."""
 
     unit = 'boxes'
+    about = (
+        f'A box counts from a score of {SCORE:g} on, for each object that it overlaps by an IoU of {IOU:g} or more. '
+        f'{NOTHING.capitalize()} as a row: boxes at no object; as a column: objects that no box of their class is at.'
+    )
     better = f'F1 of the boxes, score {SCORE:g} or more, at IoU {IOU:g}'
 
     def __init__(self, dataset: BaseDataset) -> None:
         super().__init__(dataset)
-        self.names = [*self.classes, BACKGROUND]
+        self.names = [*self.classes, NOTHING]
         self.matrix = np.zeros((len(self.names),) * 2, np.int64)
         self.places: dict[Any, int] = {}
 
@@ -137,16 +141,17 @@ class BoxConfusion(Confusion):
         labels = torch.tensor([one['bbox_label'] for one in objects], dtype=torch.long)
         truth = InstanceData(bboxes=torch.from_numpy(boxes), labels=labels)
         if objects and all(one.get('mask') for one in objects):
-            masks = [_mask(one['mask'], sample.ori_shape[:2]) for one in objects]
-            truth.masks = torch.from_numpy(np.stack(masks).astype(bool))
+            truth.masks = [one['mask'] for one in objects]  # as they are in the file
         return truth
 
     def drawn(self, sample: BaseDataElement) -> BaseDataElement:
-        """Draw the objects of the annotation file: those of the pipeline may be resized."""
-        kept = sample.new().cpu()
-        kept.gt_instances = self.truth(sample)
-        kept.pred_instances = kept.pred_instances[kept.pred_instances.scores >= SCORE]
-        return kept
+        """Draw the objects of the annotation file: those of the pipeline may be resized. Masks are run lengths."""
+        size = sample.ori_shape[:2]
+        found = sample.pred_instances.cpu()
+        found = found[found.scores >= SCORE]
+        if 'masks' in found and not isinstance(found.masks, list):
+            found = encoded(found, (slice(0, size[0]), slice(0, size[1])), size)
+        return type(sample)(metainfo=sample.metainfo, gt_instances=self.truth(sample), pred_instances=found)
 
 
 def _f1(right: np.ndarray, scores: np.ndarray) -> float:
@@ -160,18 +165,6 @@ def _f1(right: np.ndarray, scores: np.ndarray) -> float:
         taken[free[:1]] = True
     total = sum(right.shape)
     return 2 * float(taken.sum()) / total if total else 1.0
-
-
-def _mask(segmentation: list | dict, size: tuple[int, int]) -> np.ndarray:
-    """Return an annotation's mask, (H, W), 0 and 1."""
-    from pycocotools import mask as coco_mask
-
-    encoded = segmentation
-    if isinstance(segmentation, list):
-        encoded = coco_mask.merge(coco_mask.frPyObjects(segmentation, *size))
-    elif isinstance(segmentation['counts'], list):
-        encoded = coco_mask.frPyObjects(segmentation, *size)
-    return coco_mask.decode(encoded)
 
 
 CONFUSIONS: dict[str, type[Confusion]] = {
@@ -189,8 +182,8 @@ def confusion_of(sample: BaseDataElement, dataset: BaseDataset) -> Confusion:
         ConfigError: The model is of another kind, or the test set has no names of classes.
     """
     if not (getattr(dataset, 'metainfo', None) or {}).get('classes'):
-        raise ConfigError('the page of a test needs the names of the classes: set metainfo=dict(classes=...)')
+        raise ConfigError('drawings of a test need the names of the classes: set metainfo=dict(classes=...)')
     for field, confusion_class in CONFUSIONS.items():
         if field in sample:
             return confusion_class(dataset)
-    raise ConfigError(f'there is no page for a test whose samples have {", ".join(sample.keys())}')
+    raise ConfigError(f'there are no drawings of a test whose samples have {", ".join(sample.keys())}')

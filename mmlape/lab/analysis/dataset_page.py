@@ -12,7 +12,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.analysis.drawing import draw_sample, write_image
+from mmlape.lab.analysis.drawing import Colour, draw_sample, palette_of, write_image
 from mmlape.lab.datasets.checks import FullReport
 from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import iter_sources
@@ -22,6 +22,8 @@ from mmlape.lab.engine.seeding import seed_everything
 from mmlape.page import Part
 from mmlape.page import write_page as write_sections
 from mmlape.tables import text_table
+
+LONGEST = 1280  # pixels, to which the page reduces the longer side of an image
 
 
 def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: FullReport) -> Path:
@@ -43,12 +45,15 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
     except Exception as error:
         raise DataError(f'the {split} data cannot be built, so there is nothing to browse: {error}') from error
     classes = list(processed.metainfo['classes'])
+    palette = palette_of(cfg, classes, split)
     seed_everything(0)
     issues = [group for group in report.issues if group.split == split]
     lines = [f'{group.severity}: {group.topic}, {group.count:,}. {group.examples[0]}' for group in issues]
     summary = next((part for part in report.summaries if part.split == split), None)
     with tempfile.TemporaryDirectory() as images:
-        shown = [_image(raw, processed, index, classes, Path(images)) for index in spread(range(len(raw)), num)]
+        shown = [
+            _image(raw, processed, index, classes, palette, Path(images)) for index in spread(range(len(raw)), num)
+        ]
         sections = {
             '': [Part('text', _facts(summary) if summary else ''), Part('warnings', lines, 'Found')],
             'Classes': [Part('table', class_table(summary))] if summary and summary.labels else [],
@@ -77,7 +82,7 @@ def _without_augmentation(cfg: Config, split: str) -> Config:
     return cfg
 
 
-def _image(raw, processed, index: int, classes: list[str], folder: Path) -> list[Part]:
+def _image(raw, processed, index: int, classes: list[str], palette: list[Colour], folder: Path) -> list[Part]:
     """Draw an image as stored and as the pipeline returns it, or return the reason why it cannot be loaded."""
     try:
         packed = {'on disk': raw[index], 'from the pipeline': processed[index]}
@@ -85,7 +90,7 @@ def _image(raw, processed, index: int, classes: list[str], folder: Path) -> list
         for title, part in packed.items():
             sample, file = part['data_samples'], folder / f'{index} {title}.jpg'
             image = as_image(part['inputs'], is_bgr='img_path' in sample)
-            write_image(draw_sample(image, sample, classes), file)
+            write_image(draw_sample(image, sample, classes, palette, longest=LONGEST), file)
             parts.append(Part('figure', str(file), f'{title}, {image.shape[1]} x {image.shape[0]}'))
     except Exception as error:  # a broken image is what the page is for
         return [Part('text', f'{index}: {error}')]

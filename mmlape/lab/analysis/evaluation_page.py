@@ -1,4 +1,7 @@
-"""A test as a page: the scores, what is taken for what, each class, and the worst images with truth and prediction."""
+"""Drawings of a test, and its page: scores, what is taken for what, each class, and the worst images.
+
+Truth is at the left of the prediction.
+"""
 
 import heapq
 import tempfile
@@ -15,11 +18,12 @@ from mmengine.hooks import Hook
 
 from mmlape.figures import save_figure, wrapped
 from mmlape.files import atomic_path
-from mmlape.lab.analysis.confusion import BACKGROUND, IOU, SCORE, Confusion, confusion_of
-from mmlape.lab.analysis.dataset_page import as_image
-from mmlape.lab.analysis.drawing import draw_sample, write_image
+from mmlape.lab.analysis.confusion import Confusion, confusion_of
+from mmlape.lab.analysis.dataset_page import LONGEST, as_image
+from mmlape.lab.analysis.drawing import draw_sample, palette_of, write_image
 from mmlape.lab.datasets.transforms import load_again
 from mmlape.lab.engine.hooks import PerClassHook
+from mmlape.lab.engine.hooks.evaluation import name_in
 from mmlape.lab.evaluation.names import label, ranked, show
 from mmlape.lab.registry import HOOKS
 from mmlape.page import Part, write_page
@@ -42,6 +46,7 @@ class EvaluationPageHook(Hook):
 
     changes_results = False
     priority = 'LOW'
+    counts = {}
 
     def __init__(self, out: str, title: str, worst: int = WORST) -> None:
         self.out = Path(out)
@@ -61,6 +66,7 @@ class EvaluationPageHook(Hook):
         for place, sample in enumerate(outputs):
             if self.confusion is None:
                 self.confusion = confusion_of(sample, dataset)
+                self.palette = palette_of(runner.cfg, self.confusion.classes)
             number = self.count * get_world_size() + get_rank()
             self.count += 1
             if number >= len(dataset):  # a sampler of several processes repeats images at the end
@@ -102,12 +108,12 @@ class EvaluationPageHook(Hook):
             '': [],
             'Scores': [Part('table', text_table(('metric', 'value'), rows), 'Scores')],
             'Confusion': [
-                Part('text', f'Counted in {confusion.unit}. {about(confusion)}'),
+                Part('text', f'Counted in {confusion.unit}. {confusion.about}'.strip()),
                 Part('figure', str(figure), 'Percent of each true class (row) that are predicted as (column)'),
             ],
             'Classes': [Part('table', class_table(matrix, confusion, values), 'Classes')],
             'Worst images': [
-                Part('text', f'By {confusion.better}. {confusion.beside}'),
+                Part('text', f'By {confusion.better}. Truth at the left, prediction at the right.'),
                 *(self._figure(entry, folder / f'{number}.jpg') for number, entry in enumerate(worst)),
             ],
         }
@@ -116,25 +122,44 @@ class EvaluationPageHook(Hook):
         badness, _, name, sample, image = entry
         assert self.confusion is not None, 'a test has an image'
         image = load_again(sample) if image is None else image
-        write_image(draw_sample(image, sample, self.confusion.classes), path)
+        drawn = draw_sample(image, sample, self.confusion.classes, self.palette, longest=LONGEST)
+        write_image(drawn, path)
         return Part('figure', str(path), f'{Path(name).name}: {-badness:.3f}')
+
+
+@HOOKS.register_module()
+class DrawingsHook(Hook):
+    """Draw every image of a test.
+
+    Args:
+        out_dir: The folder, in which drawings have the names of their images.
+    """
+
+    changes_results = False
+    priority = 'LOW'
+
+    def __init__(self, out_dir: str) -> None:
+        self.out_dir = Path(out_dir)
+        self.confusion: Confusion | None = None
+        self.count = 0  # of images, here
+
+    def after_test_iter(self, runner, batch_idx: int, data_batch=None, outputs=()) -> None:
+        """Draw the images of a batch."""
+        dataset = runner.test_loop.dataloader.dataset
+        for place, sample in enumerate(outputs):
+            self.confusion = self.confusion or confusion_of(sample, dataset)
+            path, classes = sample.get('img_path'), self.confusion.classes
+            image = load_again(sample) if path else _input(data_batch['inputs'], place)
+            name = name_in(dataset, path) if path else Path(f'{self.count * get_world_size() + get_rank()}.png')
+            palette = palette_of(runner.cfg, classes)
+            write_image(draw_sample(image, self.confusion.drawn(sample), classes, palette), self.out_dir / name)
+            self.count += 1
 
 
 def _input(inputs: Sequence, place: int) -> np.ndarray:
     """Return the image at a place of a batch; its first view, if there are several."""
     views = inputs if isinstance(inputs[0], torch.Tensor) else inputs[0]
     return as_image(views[place], is_bgr=False)
-
-
-def about(confusion: Confusion) -> str:
-    """Explain what a matrix counts."""
-    if BACKGROUND in confusion.names:
-        return (
-            f'A box counts from a score of {SCORE:g} on, for each object that it overlaps by an '
-            f'IoU of {IOU:g} or more. {BACKGROUND.capitalize()} as a row: boxes at no object; as a '
-            'column: objects that no box of their class is at.'
-        )
-    return 'Ignored pixels are left out.' if confusion.unit == 'pixels' else ''
 
 
 def _shares(matrix: np.ndarray, axis: int) -> np.ndarray:

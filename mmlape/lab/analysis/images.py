@@ -52,8 +52,8 @@ def to_array(image: ImageLike) -> np.ndarray:
     """Return an image as (H, W, 3), RGB, uint8, turned as its camera's orientation says; DataError if it is none.
 
     A file has the values that OpenCV reads, as in training. Arrays and images of Pillow have those
-    of a file of them: of 16 bits the upper eight, without transparency. Pillow's inks of printing, and
-    transparency of TIFF, are Pillow's.
+    of a file of them: of 16 bits the upper eight, without transparency. Pillow's inks of printing are
+    Pillow's.
     """
     if isinstance(image, str | Path):
         return LoadImageFromFile()(dict(img_path=str(image)))['img'][..., ::-1]

@@ -9,7 +9,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,8 @@ from mmlape.files import write_json, write_text
 from mmlape.lab.analysis.drawing import image_suffixes, write_image
 from mmlape.lab.analysis.images import find_images
 from mmlape.lab.analysis.prediction import Model
-from mmlape.lab.datasets.folders import class_palette
+from mmlape.lab.engine.tiling import Tiling
 from mmlape.lab.evaluation.saved import object_rows, row_lines, save_label_map, write_rows
-
-LONGEST = 2048  # pixels, of the drawing of an image in tiles: all masks are in memory for it
-
 
 Predictions = Iterable[tuple[Path, Any]]
 """The path of each image in its folder, with what is predicted on it."""
@@ -35,11 +33,11 @@ Predictions = Iterable[tuple[Path, Any]]
 
 def write_label_maps(out: Path, classes: Sequence[str], names: Sequence[Path], predictions: Predictions) -> None:
     """Write segmentations as PNG files, and the names of the labels; ``names`` are those of all images."""
-    files, palette = map_names(names), class_palette(len(classes))
+    files = map_names(names)
     write_json(out / 'classes.json', list(classes))
     for name, prediction in predictions:
         labels = from_numpy(prediction.labels)
-        save_label_map(out / 'labels' / files[name], labels, len(classes), False, palette)
+        save_label_map(out / 'labels' / files[name], labels, len(classes), False, prediction.palette)
 
 
 def map_names(names: Sequence[Path]) -> dict[Path, Path]:
@@ -78,11 +76,15 @@ def write_classes(out: Path, classes: Sequence[str], names: Sequence[Path], pred
     rows: list[dict] = []
     try:
         for name, prediction in predictions:
-            best = {'class': prediction.name, 'score': prediction.score}
-            rows.append(dict(image=name.as_posix(), **best, top=dict(prediction.top())))
+            rows.append(dict(image=name.as_posix(), **described(prediction)))
     finally:
         if rows:
             write_rows(out / 'predictions.json', rows)
+
+
+def described(prediction: Any) -> dict:
+    """Return a classification as JSON's values."""
+    return {'class': prediction.name, 'score': prediction.score, 'top': dict(prediction.top())}
 
 
 WRITERS = dict(detection=write_coco, segmentation=write_label_maps, classification=write_classes)
@@ -98,15 +100,33 @@ def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = Fal
     images, out = Path(images), Path(out)
     if not images.exists():
         raise DataError(f'{images} does not exist: give a folder of images, or an image')
-    if out.exists() and not out.is_dir():
-        raise DataError(f'{out} is a file: give a folder for the predictions')
-    if not overwrite and out.is_dir() and any(out.iterdir()):
-        raise DataError(f'{out} has files already: give another folder, or --overwrite to replace them')
+    require_room(out, overwrite)
     inside = out.resolve()
     found = [Path(path) for path in find_images(images) if not Path(path).resolve().is_relative_to(inside)]
     if not found:
         raise DataError(f'{images}: all images of this folder are in {out}, where predictions are written')
     return found
+
+
+def require_room(out: Path, overwrite: bool) -> None:
+    """Raise DataError if a folder of predictions is a file, or has files that may not be replaced."""
+    if out.exists() and not out.is_dir():
+        raise DataError(f'{out} is a file: give a folder for the predictions')
+    if not overwrite and out.is_dir() and any(out.iterdir()):
+        raise DataError(f'{out} has files already: give another folder, or --overwrite to replace them')
+
+
+@contextmanager
+def watched(what: str, total: int | None, tiling: Tiling | None) -> Iterator[tuple[Callable, Callable]]:
+    """Show how far predictions are, on a terminal; yield what is told of images that are done, and of tiles of one."""
+    terminal = console(stderr=True)
+    with Progress(console=terminal, disable=not terminal.is_terminal) as progress:
+        bar = progress.add_task(what, total=total)
+        tiles = progress.add_task('tiles of the image', total=None, visible=tiling is not None)
+        yield (
+            lambda done: progress.update(bar, completed=done),
+            lambda place, every: progress.update(tiles, completed=place, total=every),
+        )
 
 
 def predict_files(
@@ -117,6 +137,7 @@ def predict_files(
     batch_size: int = 1,
     score_thr: float = 0.3,
     overlays: bool = True,
+    labels: bool = True,
     overwrite: bool = False,
     tile: int | None = None,
     overlap: int | None = None,
@@ -130,9 +151,9 @@ def predict_files(
         batch_size: How many images the model gets at once.
         score_thr: Objects with a lower score are not drawn; the JSON has them.
         overlays: Whether to draw.
+        labels: Whether to write names of classes into the drawings.
         overwrite: Whether ``out`` may have files already.
-        tile: The side of tiles in pixels, as of ``Model.predict``; drawings have at most
-            `LONGEST` pixels then.
+        tile: The side of tiles in pixels, as of ``Model.predict``.
         overlap: Pixels that neighbouring tiles share.
 
     Returns:
@@ -147,13 +168,7 @@ def predict_files(
     root = Path(images) if Path(images).is_dir() else Path(images).parent
     skipped: list = []
     done = 0
-    terminal = console(stderr=True)
-    with Progress(console=terminal, disable=not terminal.is_terminal) as progress:
-        images_bar = progress.add_task('images', total=len(found))
-        tiles_bar = progress.add_task('tiles of the image', total=None, visible=tiling is not None)
-
-        def watch(place: int, total: int) -> None:
-            progress.update(tiles_bar, completed=place, total=total)
+    with watched('images', len(found), tiling) as (advance, watch):
 
         def predictions() -> Iterator[tuple[Path, Any]]:
             nonlocal done
@@ -162,9 +177,9 @@ def predict_files(
                 yield name, prediction
                 if overlays:
                     file = name if name.suffix.lower() in image_suffixes() else name.with_suffix('.png')
-                    write_image(prediction.draw(score_thr, LONGEST if tiling else None), out / 'overlays' / file)
+                    write_image(prediction.draw(score_thr, labels), out / 'overlays' / file)
                 done += 1
-                progress.update(images_bar, completed=done + len(skipped))
+                advance(done + len(skipped))
 
         WRITERS[model.task](out, model.classes, [path.relative_to(root) for path in found], predictions())
     return done, skipped

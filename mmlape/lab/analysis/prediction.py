@@ -8,7 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from mmengine.structures import BaseDataElement
 from torch import nn
 
 from mmlape.errors import ConfigError, DataError, listed
-from mmlape.lab.analysis.drawing import draw_sample
+from mmlape.lab.analysis.drawing import Colour, draw_sample, palette_of
 from mmlape.lab.analysis.images import ImageLike, find_images, to_array
 from mmlape.lab.analysis.inference import init_model, predict_batch
+from mmlape.lab.engine.graphs import Graph
 from mmlape.lab.engine.tiling import Tiling, Window, objects_of, predict_tiles, tiles_of, tiling_of
 from mmlape.lab.engine.trained import Trained, open_trained
 from mmlape.log import log
@@ -36,9 +37,12 @@ class Prediction(ABC):
     classes: tuple[str, ...]  # the name of each label
     sample: BaseDataElement  # the same as OpenMMLab's data sample
     image: ImageLike  # as it was given
+    palette: Sequence[Colour] | None = field(default=None, kw_only=True)  # the colour of each label
 
     @classmethod
-    def of(cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str]) -> 'Prediction':
+    def of(
+        cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str], palette: Sequence[Colour] | None = None
+    ) -> 'Prediction':
         """Build the prediction from a model's output."""
         height, width = sample.ori_shape[:2]
         return cls(
@@ -47,6 +51,7 @@ class Prediction(ABC):
             classes=tuple(classes),
             sample=sample,
             image=image,
+            palette=palette,
             **cls.arrays(sample),
         )
 
@@ -55,17 +60,17 @@ class Prediction(ABC):
     def arrays(sample: BaseDataElement) -> dict[str, Any]:
         """Return the fields that a task adds."""
 
-    def draw(self, score_thr: float = 0.3, longest: int | None = None) -> np.ndarray:
-        """Draw the prediction on its image, enlarged to a legible size.
+    def draw(self, score_thr: float = 0.3, labels: bool = True) -> np.ndarray:
+        """Draw the prediction on its image; a small one is enlarged to a legible size.
 
-        Return (H, W, 3), RGB, uint8.
+        Return (H, W, 3), RGB, uint8, with the legend below.
 
         Args:
             score_thr: Objects with a lower score are left out.
-            longest: Pixels to whose longer side a larger image is reduced.
+            labels: Whether to write the names of classes.
         """
         image = to_array(self.image)
-        return draw_sample(image, self.sample, self.classes, score_thr, ('pred',), longest)
+        return draw_sample(image, self.sample, self.classes, self.palette, score_thr, ('pred',), labels=labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +182,7 @@ class Model:
         self.checkpoint = checkpoint
         self.task: str = module.task
         self.classes: tuple[str, ...] = tuple(module.classes)
+        self.palette = palette_of(module.cfg, self.classes)
         self._prepare = module.preparation
         self._tiles = tiles_of(module.cfg)
         self._warned: set[int] = set()  # sides of tiles that the pipeline resizes
@@ -257,7 +263,7 @@ class Model:
                 with _skipping(files, skipped):  # an image may be smaller than a patch once it is resized
                     samples = predict_batch(self.module, inputs, logits=False)
                 for image, sample in zip(files, samples):
-                    yield RESULTS[self.task].of(sample, image, self.classes)
+                    yield RESULTS[self.task].of(sample, image, self.classes, self.palette)
 
     def tiling(self, tile: int | None, overlap: int | None = None) -> Tiling | None:
         """Return the tiles of these sizes, else the config's; None without.
@@ -294,7 +300,7 @@ class Model:
             pixels = to_array(image)
             most = self._tiles.get('max_per_img')
             sample = predict_tiles(self.module, predict, tiling, pixels.shape[:2], batch_size, most, watch)
-            yield RESULTS[self.task].of(sample, image, self.classes)
+            yield RESULTS[self.task].of(sample, image, self.classes, self.palette)
 
     def _warn_of_scale(self, tile: tuple[int, ...], prepared: tuple[int, ...]) -> None:
         """Log once that the pipeline resizes square tiles: a model knows objects at the scale of its training."""
@@ -371,5 +377,6 @@ def load(
 def model_of(trained: Trained, device: str | None = None, cfg_options: list[str] | dict | None = None) -> Model:
     """Build what a user has named, with further changes of its config."""
     with trained.building():
-        module = init_model(trained.config, trained.weights(), device, cfg_options)
+        weights = trained.file or Graph(trained.weights())
+        module = init_model(trained.config, weights, device, cfg_options)
     return Model(module, Path(trained.weights()))

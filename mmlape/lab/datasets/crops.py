@@ -16,8 +16,9 @@ class RandomCrop(mmdet.RandomCrop):
     """MMDetection's random crop, which keeps no slivers of objects, and looks for objects where there are few.
 
     An object that the crop cuts stays if so much of its box is inside; MMDetection's keeps it
-    whatever is left. Polygons (``LoadAnnotations(poly2mask=False)``) become masks of the crop, so
-    that no mask of the complete image is ever drawn.
+    whatever is left. Where there are masks, a box is the extent of what is left of its mask. Polygons
+    (``LoadAnnotations(poly2mask=False)``) become masks of the crop, so that no mask of the complete
+    image is ever drawn.
 
     Args:
         crop_size: Width and height, in pixels; a smaller image is kept as it is.
@@ -48,6 +49,7 @@ class RandomCrop(mmdet.RandomCrop):
         results['gt_bboxes'].clip_(crop_size)
         if 'gt_masks' in results:
             results['gt_masks'] = self._crop_masks(results['gt_masks'], np.array([left, top, right, low]))
+            self._fit_boxes(results)
         results['img'] = results['img'][top:low, left:right]
         results['img_shape'] = crop_size
         return results
@@ -60,6 +62,16 @@ class RandomCrop(mmdet.RandomCrop):
             centre = ((box[:2] + box[2:]) / 2).astype(int)
             first, last = ((centre - size + 1).clip(first, last), centre.clip(first, last))
         return np.random.randint(first, last + 1)
+
+    @staticmethod
+    def _fit_boxes(results: dict) -> None:
+        """Let each box be the extent of what is left of its mask, and leave out what has no mask left."""
+        seen, ignored = results['gt_masks'].areas > 0, results.get('gt_ignore_flags', np.array(False))
+        extents = results['gt_masks'].get_bboxes('hbox').tensor
+        results['gt_bboxes'].tensor[seen] = extents[seen]
+        for key in OF_OBJECTS:
+            if key in results:
+                results[key] = results[key][np.flatnonzero(seen | ignored)]
 
     @staticmethod
     def _crop_masks(masks: Any, window: np.ndarray) -> Any:

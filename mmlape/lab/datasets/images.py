@@ -1,11 +1,13 @@
 """Images as training decodes them: by the backend of the pipeline, and turned as their annotations are.
 
-A camera stores pixels as its sensor lies, and writes into a tag of EXIF how they are to be turned. OpenCV and Pillow
-turn an image when they load it. Its boxes or its label map are of the image as it is shown, or of the stored pixels:
-their size tells which, unless both have one size.
+A camera stores pixels as its sensor lies, and writes into a tag of EXIF how they are to be turned. A decoder is asked
+for the stored pixels, which are turned here, in every format alike; of TIFF, whose tag is another, decoders turn them.
+Boxes or a label map are of the image as it is shown, or of the stored pixels: their size tells which, unless both
+have one size.
 """
 
 import io
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +18,21 @@ import mmcv
 import numpy as np
 from mmengine import fileio
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from mmlape.errors import DataError
 
+SAVE_IT = 'save it as PNG or JPEG, with three bands of 8 bits'
 AGAIN = 'Download or unpack it again, or remove it from the dataset.'
 MOST_PIXELS = 2**30  # which OpenCV reads by default
 TAIL_BYTES = 4096  # some cameras append data after the end marker
 JPEG, PNG, TIFF = b'\xff\xd8', b'\x89PNG', (b'II*\0', b'MM\0*')
 JPEG_2000 = (b'\0\0\0\x0cjP  ', b'\xff\x4f\xff\x51')  # a file, and pixels alone
 END_MARKERS = {JPEG: b'\xff\xd9', PNG: b'IEND'}
-ORIENTATION = 0x112
+ORIENTATION, EXTRA_SAMPLES = 0x112, 338
+FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
+"""OpenCV's code of the flip that a tag of EXIF asks for; those from 5 on exchange rows and columns before."""
+NEVER_TURN = ('turbojpeg', 'tifffile')  # backends that know no flag for it
 WITHOUT_TAG = 'exiftool -all:Orientation= FILE'
 Size = tuple[int, int]
 """Width and height."""
@@ -62,28 +69,24 @@ def open_image(path: str, content: bytes | None = None) -> Image.Image:
     """Decode a complete image by Pillow, which is strict.
 
     Raises:
-        DataError: As `open_header`; or it is truncated, or its pixels are floats.
+        DataError: As `open_header`; or it is truncated.
     """
     image = open_header(path, read_bytes(path) if content is None else content)
     try:
         image.load()
     except Exception as error:  # whatever a decoder raises
         raise DataError(f'Image {path} cannot be read: {error}. {AGAIN}') from error
-    if image.mode == 'F':
-        raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
     return image
 
 
-def shown_size(path: str | Path) -> tuple[int, int]:
-    """Return width and height of an image as programs show it, turned by its EXIF orientation.
+def shown_size(path: str | Path) -> Size:
+    """Return width and height of an image as `ImageLoader` loads it without annotations, from its header.
 
     Raises:
         DataError: As `open_header`.
     """
     with open_header(path) as image:
-        width, height = image.size
-        turned = image.format == 'JPEG' and image.getexif().get(ORIENTATION) in range(5, 9)
-    return (height, width) if turned else (width, height)
+        return image.size[::-1] if _tag_of(image) >= 5 else image.size
 
 
 def read_bytes(path: str, backend_args: dict | None = None) -> bytes:
@@ -109,43 +112,58 @@ def decode(content: bytes, path: str, color_type: str, backend: str) -> np.ndarr
     Raises:
         DataError: It is broken, or the backend does not read such files.
     """
-    try:
-        pixels = mmcv.imfrombytes(content, flag=color_type, backend=backend)
-    except Exception as error:  # whatever a decoder raises
-        open_image(path, content)  # its message has the clearest reason
-        raise DataError(f'Image {path} cannot be decoded by {backend}: {error!r}.') from error
+
+    def decoded(flag: str) -> np.ndarray | None:
+        try:
+            return mmcv.imfrombytes(_without_alpha(content), flag=flag, backend=backend)
+        except Exception as error:  # whatever a decoder raises
+            open_image(path, content)  # its message has the clearest reason
+            raise DataError(f'Image {path} cannot be decoded by {backend}: {error!r}.') from error
+
+    pixels = decoded(color_type)
+    if pixels is None and (deep := decoded('unchanged')) is not None:
+        raise DataError(f'Image {path} has pixels of {deep.dtype}: {SAVE_IT}.')
     if pixels is None:
-        known = open_image(path, content)
+        known = 'TIFF' if content.startswith(TIFF) else open_image(path, content).format
         raise DataError(
-            f'Image {path} is a {known.format} ({known.mode}) that Pillow reads and OpenCV does '
-            'not, by which images are loaded: save it as PNG or JPEG, with 8 bits a channel.'
+            f'Image {path} is a {known} that OpenCV does not read, by which images are loaded, as one of more than '
+            f'four bands: {SAVE_IT}.'
         )
-    if color_type == 'color' and pixels.ndim != 3:  # a portable float map
-        raise DataError(f'Image {path} has one channel of floats: save it with 8 bits a channel.')
+    if color_type.startswith('color') and pixels.ndim != 3:  # a portable float map
+        raise DataError(f'Image {path} has one channel of floats: {SAVE_IT}.')
     if lacks_end(content):
         open_image(path, content)
     return pixels
 
 
-def largest_of_16_bits(path: str) -> int | None:
-    """Return the largest value of an image of 16 bits a channel; None for other images."""
+def _without_alpha(content: bytes) -> bytes:
+    """Return a TIFF whose fourth band is not called alpha, by which OpenCV multiplies the others; else the content."""
+    if not content.startswith(TIFF):
+        return content
+    order = '<' if content.startswith(TIFF[0]) else '>'
+    (start,) = struct.unpack_from(f'{order}I', content, 4)
+    (count,) = struct.unpack_from(f'{order}H', content, start)
+    for entry in range(start + 2, start + 2 + 12 * count, 12):
+        if struct.unpack_from(f'{order}HHIH', content, entry) == (EXTRA_SAMPLES, 3, 1, 2):
+            return content[: entry + 8] + bytes(2) + content[entry + 10 :]
+    return content
+
+
+def stored_type(path: str) -> np.dtype:
+    """Return the type of an image's values, as the file has them; DataError for floats, which have no upper bits."""
     content = read_bytes(path)
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            is_wide = image.mode.startswith('I')
-    except Exception:  # of a format that OpenCV reads alone
-        return None
-    if is_wide or (content.startswith(PNG) and content[24] == 16):  # the depth in its header
-        return int(decode(content, path, 'unchanged', 'cv2').max())
-    return None
+    kind = np.dtype(np.uint8) if content.startswith(JPEG) else decode(content, path, 'unchanged', 'cv2').dtype
+    if kind.kind == 'f':
+        raise DataError(f'Image {path} has pixels of {kind}: {SAVE_IT}.')
+    return kind
 
 
 def count_pages(path: str) -> int:
-    """Return the number of images in a file; 1 where Pillow does not read it."""
+    """Return the number of images in a TIFF; 1 for other files, whose further ones are previews or frames."""
     try:
-        with open_header(path, read_bytes(path)) as image:
-            return getattr(image, 'n_frames', 1)
-    except DataError:
+        with Image.open(path, formats=['TIFF']) as image:
+            return image.n_frames
+    except Exception:  # whatever a decoder raises
         return 1
 
 
@@ -155,16 +173,38 @@ def lacks_end(content: bytes) -> bool:
 
 
 def orientation(content: bytes) -> int:
-    """Return the tag by which an image is to be turned when it is shown, 2 to 8; 1 for none."""
-    # Pillow decodes a PNG that has no such chunk, as one may follow the pixels
-    if content.startswith(PNG) and b'eXIf' not in content:
-        return 1
+    """Return the tag of EXIF by which stored pixels are turned when they are shown, 2 to 8; 1 for none."""
     try:
         with Image.open(io.BytesIO(content)) as image:
-            tag = image.getexif().get(ORIENTATION)
-    except Exception:  # of a format that OpenCV reads alone, or broken metadata
+            return _tag_of(image)
+    except Exception:  # of a format that OpenCV reads alone
+        return 1
+
+
+def _tag_of(image: Image.Image) -> int:
+    exif = Image.Exif()
+    try:
+        if isinstance(image, PngImageFile) and 'exif' not in image.info and _has_late_exif(image):
+            image.load()
+        exif.load(image.info.get('exif') or b'')
+        tag = exif.get(ORIENTATION)
+    except Exception:  # broken metadata
         return 1
     return tag if tag in range(2, 9) else 1
+
+
+def _has_late_exif(image: PngImageFile) -> bool:
+    """Return whether a PNG may have the tag behind its pixels, which Pillow decodes to read it."""
+    place = image.fp.tell()
+    found = b'eXIf' in image.fp.read()
+    image.fp.seek(place)
+    return found
+
+
+def turn(pixels: np.ndarray, tag: int) -> np.ndarray:
+    """Return stored pixels as a tag of EXIF shows them."""
+    turned = cv2.transpose(pixels) if tag >= 5 else pixels
+    return cv2.flip(turned, FLIPS[tag]) if tag in FLIPS else turned
 
 
 def require_size(path: str, width: int, height: int, smallest: int) -> None:
@@ -223,24 +263,19 @@ class ImageLoader:
             DataError: The file is missing, broken, or of a format that the backend does not read.
         """
         content = read_bytes(path, self.backend_args)
-        pixels = decode(content, path, self.color_type, self.imdecode_backend)
-        turns = annotated is not None and self.color_type in ('color', 'grayscale')
-        tag = orientation(content) if turns else 1
+        if self.color_type not in ('color', 'grayscale'):  # which MMCV does not turn
+            return LoadedImage(decode(content, path, self.color_type, self.imdecode_backend))
+        ignoring = '_ignore_orientation' * (self.imdecode_backend not in NEVER_TURN)
+        stored = LoadedImage(decode(content, path, self.color_type + ignoring, self.imdecode_backend))
+        tag = orientation(content)
+        shown = LoadedImage(turn(stored.pixels, tag))
         known = annotated() if annotated is not None and tag > 1 else None
         if known is None:
-            return LoadedImage(pixels)
-        shown = LoadedImage(pixels, tag)
-        stored_size = shown.size[::-1] if tag >= 5 else shown.size
-        fits_stored = known.tag == tag or known.size == stored_size != shown.size
-        if not fits_stored and not known.size == shown.size == stored_size:
             return shown
-        if content.startswith(TIFF):  # which every backend turns, whatever it is asked
-            return shown if fits_stored else LoadedImage(pixels, tag, EITHER)
-        ignoring = f'{self.color_type}_ignore_orientation'
-        stored = decode(content, path, ignoring, self.imdecode_backend)
-        if np.array_equal(stored, pixels):  # the backend does not turn this format
-            return LoadedImage(pixels)
-        return LoadedImage(stored, tag, STORED) if fits_stored else LoadedImage(pixels, tag, EITHER)
+        if known.tag == tag or known.size == stored.size != shown.size:
+            return LoadedImage(stored.pixels, tag, STORED)
+        either = known.size == shown.size == stored.size
+        return LoadedImage(shown.pixels, tag, EITHER if either else '')
 
 
 class ImageCache:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.images import JPEG, JPEG_2000, TIFF, Annotated, decode, orientation, read_bytes
+from mmlape.lab.datasets.images import JPEG, JPEG_2000, Annotated, decode, orientation, read_bytes
 
 
 def read_label_map(path: str, backend: str = 'pillow', backend_args: dict | None = None) -> np.ndarray:
@@ -42,9 +42,7 @@ def annotated_by_map(path: str | None, backend: str = 'pillow', backend_args: di
         return None
     if labels is None:
         return None
-    # TIFF files are turned
-    tag = 1 if content.startswith(TIFF) else orientation(content)
-    return Annotated((labels.shape[1], labels.shape[0]), tag)
+    return Annotated((labels.shape[1], labels.shape[0]), orientation(content))
 
 
 def require_image_size(path: str, labels: np.ndarray, size: tuple[int, int]) -> None:

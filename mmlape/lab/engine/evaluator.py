@@ -4,6 +4,7 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
+from mmcv.transforms import Resize
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
@@ -13,12 +14,13 @@ from rich.markup import escape
 import mmlape
 from mmlape.console import console
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.files import read_json, write_json
+from mmlape.files import naming, read_json, write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.retarget import reads_head
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
+from mmlape.lab.engine.config import name_types
 from mmlape.lab.engine.distributed.processes import (
     init_processes,
     on_every_process,
@@ -33,10 +35,12 @@ from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.engine.tiling import tiles_of
 from mmlape.lab.engine.trained import folder_of_run
+from mmlape.lab.registry import is_a
 from mmlape.lab.runs.record import check_writable
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.weights.closed import allow_writing, open_forward
+from mmlape.weights.reading import OpenedFile, open_file
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
@@ -75,7 +79,7 @@ def test(
             checkpoint's.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
         page: A file for the page of the test; True for ``.html`` beside the metrics.
-        show_dir: A folder for the images with predictions beside the ground truth, as the toolbox draws them.
+        show_dir: A folder for the images, the ground truth at the left of the prediction.
         launcher: See :func:`mmlape.lab.engine.trainer.train`.
         show: Whether to print the table.
         name: The name of the file by default.
@@ -94,10 +98,10 @@ def test(
         unusable.
     """
     require_keys(cfg, TEST_KEYS, 'tested')
-    if tiles_of(cfg) and (tta is not None or show_dir):
-        option, instead = ('--tta', '') if tta is not None else ('--show-dir', ', or use --page or mmlape predict')
-        raise ConfigError(f'{option} is for complete images, and test_cfg has tiles: leave it out{instead}')
+    if tiles_of(cfg) and tta is not None:
+        raise ConfigError('--tta is for complete images, and test_cfg has tiles: leave it out')
     cfg = copy.deepcopy(cfg)
+    name_types(cfg)
     merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     work_dir = default_work_dir(cfg, work_dir or folder_of_run(checkpoint))
@@ -106,6 +110,7 @@ def test(
     if save_pred:
         predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute()
     sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
+    allow_writing(work_dir, file, predictions, sheet, show_dir)
     graph = on_every_process(lambda: Graph(checkpoint)) if Path(checkpoint).suffix == SUFFIX else None
     if graph and compile:
         raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
@@ -121,12 +126,14 @@ def test(
         about = f'{Path(checkpoint).name} of {Path(cfg.filename or work_dir).stem}'
         cfg.custom_hooks.append(dict(type='mmlape.EvaluationPageHook', out=str(sheet), title=f'Test: {about}'))
     if show_dir:
-        _draw(cfg, Path(show_dir).absolute())
+        cfg.custom_hooks.append(dict(type='mmlape.DrawingsHook', out_dir=str(Path(show_dir).absolute())))
     set_model_wrapper(cfg)
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
         parts[key] = None
-    runner = Runner.from_cfg(parts, initial)
+    with naming(work_dir):
+        runner = Runner.from_cfg(parts, initial)
+    open_forward(runner.bare_model)
     classes = classes_of_data(runner.test_loop.dataloader.dataset)
     if graph:
         for metric in runner.test_evaluator.metrics:
@@ -138,11 +145,13 @@ def test(
         install_graph(runner.bare_model, graph, cfg, classes)
     else:
         classes = classes if reads_head(cfg.test_evaluator, cfg.get('default_scope')) else None
-        load_model(runner.bare_model, str(checkpoint), content=weights, classes=classes)
+        load_model(runner.bare_model, weights, classes=classes)
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
-    result = dict(_result(cfg, checkpoint, runner, runner.test()), tta=ratios if merging else None)
+    with naming(work_dir):
+        metrics = runner.test()
+    result = dict(_result(cfg, checkpoint, runner, metrics), tta=ratios if merging else None)
     if is_main_process():
         write_json(file, result)
     if is_main_process() and show:
@@ -153,21 +162,10 @@ def test(
     return result
 
 
-def _draw(cfg: Config, folder: Path) -> None:
-    """Let the hook of the toolbox draw every image, as ``--show-dir`` of its own test.py does."""
-    hook = {
-        'mmdet': dict(type='mmdet.DetVisualizationHook', draw=True, interval=1, test_out_dir=str(folder)),
-        'mmseg': dict(type='mmseg.SegVisualizationHook', draw=True, interval=1),
-        'mmpretrain': dict(type='mmpretrain.VisualizationHook', enable=True, interval=1, out_dir=str(folder)),
-    }
-    cfg.custom_hooks.append(hook[cfg.default_scope])
-    cfg.visualizer.save_dir = str(folder)  # where MMSegmentation's hook draws to
-
-
-def _weights(checkpoint: str | Path) -> dict:
+def _weights(checkpoint: str | Path) -> OpenedFile:
     """Read the weights and what is recorded with them, without the optimiser's state."""
-    content = read_checkpoint(checkpoint)
-    return dict(state_dict=state_dict_of(content, checkpoint), meta=content.get('meta'))
+    file = open_file(checkpoint)
+    return OpenedFile(dict(state_dict=file.tensors, meta=file.meta), file.path)
 
 
 def _check_inputs(
@@ -256,7 +254,8 @@ def augment(cfg: Config, ratios: Sequence[float] = ()) -> dict:
 
 
 def _views(cfg: Config, pipeline: Sequence[dict], ratios: Sequence[float]) -> list[dict]:
-    resizes = [i for i, step in enumerate(pipeline) if step['type'] == 'Resize' and step.get('keep_ratio')]
+    kept = [step.get('keep_ratio') and is_a(step, Resize, cfg.default_scope, 'TRANSFORMS') for step in pipeline]
+    resizes = [number for number, is_kept in enumerate(kept) if is_kept]
     if len(resizes) != 1 or min(ratios) <= 0:
         raise ConfigError(
             f'{cfg.filename}: --tta takes positive ratios, and a test pipeline with one '

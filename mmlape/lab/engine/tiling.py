@@ -234,9 +234,10 @@ def merge_objects(
 ) -> InstanceData:
     """Move the objects of tiles to their places in the image, and leave out those found twice.
 
-    An object is left out if a more certain one of its class in another tile has an IoU above
-    `MAX_OVERLAP` with it. If a border between tiles cuts one of the two, it is the share of the
-    smaller box: a part of an object lies in the complete one.
+    Complete objects go before those that a border between tiles cuts, then the more certain ones.
+    An object is left out if an earlier one of its class in another tile has an IoU above
+    `MAX_OVERLAP` with it. Of one that is cut it is the share of its own box, since a part of an
+    object lies in the complete one, and of two that are cut the share of the smaller box.
 
     Args:
         found: The boxes, scores, labels and, as run lengths of the image, masks of each tile.
@@ -274,16 +275,15 @@ def found_once(
     kept = []
     for label in np.unique(labels):
         left = np.flatnonzero(labels == label)
-        left = left[np.argsort(-scores[left], kind='stable')]
+        left = left[np.lexsort((-scores[left], cut[left]))]
         while len(left):
             best, left = left[0], left[1:]
             kept.append(best)
             lower = np.maximum(boxes[best, :2], boxes[left, :2])
             upper = np.minimum(boxes[best, 2:], boxes[left, 2:])
             shared = (upper - lower).clip(min=0).prod(1)
-            whole = np.where(
-                cut[best] | cut[left], np.minimum(areas[best], areas[left]), areas[best] + areas[left] - shared
-            )
+            part = np.minimum(areas[best], areas[left]) if cut[best] else areas[left]
+            whole = np.where(cut[left], part, areas[best] + areas[left] - shared)
             left = left[(tiles[best] == tiles[left]) | (shared <= MAX_OVERLAP * whole)]
     return np.sort(np.array(kept, dtype=np.int64))
 

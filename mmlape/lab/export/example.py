@@ -23,10 +23,11 @@ def starts(length, side):
 
 
 def is_same(box, other):
-    """Return whether objects of two tiles are one: they share half of the smaller box, or an IoU if no border cuts."""
+    """Return whether a box is the other tile's, which goes first: by IoU, or the share of one that a border cuts."""
     shared = (np.minimum(box[2:4], other[2:4]) - np.maximum(box[:2], other[:2])).clip(0).prod()
-    areas = [(one[2:4] - one[:2]).prod() for one in (box, other)]
-    return shared > 0.5 * (min(areas) if box[4] or other[4] else sum(areas) - shared)
+    area, before = ((one[2:4] - one[:2]).prod() for one in (box, other))
+    part = min(area, before) if other[4] else area
+    return shared > 0.5 * (part if box[4] else area + before - shared)
 
 
 # the largest size that fits; of a model of tiles, the image as it is, in tiles that overlap
@@ -60,13 +61,12 @@ for top, left in product(starts(image.height, height), starts(image.width, width
 
 if model['task'] == 'detection':
     kept = []
-    for score, label, place, box in sorted(objects, key=lambda one: -one[0]):
+    for score, label, place, box in sorted(objects, key=lambda one: (one[3][4], -one[0])):  # complete ones first
         box = np.float32(box)
-        if score > 0.3 and not any(
-            label == other[0] and place != other[1] and is_same(box, other[2]) for other in kept
-        ):
-            kept.append((label, place, box))
-            # in pixels of the image that was read: left, top, right, bottom
+        if not any(label == other[1] and place != other[2] and is_same(box, other[3]) for other in kept):
+            kept.append((score, label, place, box))
+    for score, label, _, box in sorted(kept, key=lambda one: -one[0]):
+        if score > 0.3:  # in pixels of the image that was read: left, top, right, bottom
             print(names[label], f'{score:.3f}', *(box[:4] / scale).round(1))
 elif model['task'] == 'segmentation':
     for label in np.unique(labels):

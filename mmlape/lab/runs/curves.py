@@ -1,7 +1,5 @@
 """Logged curves: loss and metrics over the iterations, one run's figure, mean and spread over seeds."""
 
-import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from mmlape.figures import save_figure, tidy
+from mmlape.figures import from_zero, save_figure, tidy
+from mmlape.files import read_json_lines
 from mmlape.lab.evaluation.names import RANKING, is_defined, label, points
 from mmlape.lab.runs.schema import RunRecord, read_record
 
@@ -41,11 +40,8 @@ class Band:
 
 def read_scalars(file: Path) -> Iterator[dict]:
     """Yield the rows of a ``scalars.json``, the log of MMEngine's visualiser."""
-    for line in file.read_text(encoding='utf-8').splitlines():
-        with contextlib.suppress(ValueError, RecursionError):  # the last line of a run that was killed
-            row = json.loads(line)
-            if isinstance(row, dict):
-                yield row
+    fix = 'restore the file; or delete it, without which the curves have gaps'
+    yield from (row for row in read_json_lines(file, fix) if isinstance(row, dict))
 
 
 def log_files(work_dir: str | Path) -> list[Path]:
@@ -122,9 +118,8 @@ def plot_run(work_dir: str | Path) -> Path | None:
         return None
     figure = Figure(figsize=(9.6, 3.6), layout='constrained')
     left, right = figure.subplots(1, 2)
-    left.plot(loss.steps, loss.mean, lw=1.5)
+    left.plot(loss.steps, loss.mean, 'o' if len(loss.steps) == 1 else '-', lw=1.5)
     left.set(xlabel='iteration', ylabel='training loss')
-    left.set_ylim(bottom=0)
     shown = [name for name in RANKING if name in curves.metrics]
     for name in shown:
         band = metric_band([curves], name)
@@ -133,6 +128,6 @@ def plot_run(work_dir: str | Path) -> Path | None:
     if shown:
         right.legend(frameon=False)
     tidy(left, right)
-    for axes in (left, right):
-        axes.set_xlim(left=0)
+    from_zero(left, 'xy')
+    from_zero(right, 'x')
     return save_figure(figure, Path(work_dir) / FIGURE)

@@ -62,7 +62,7 @@ SLURM_STATES = {
 """Final states of a Slurm job that explain a failure: its kind, and the reason."""
 _FIRST_FAILURE = re.compile(r'failed \(exitcode: (-\d+)\) local_rank: (\d+)')  # as torchrun logs it
 _ERROR_LINE = re.compile(r'\S*(Error|Exception|Killed|error):?\b')
-_STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP')
+_STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1')
 
 
 def failure_kind(error: BaseException) -> str:
@@ -98,11 +98,11 @@ def record_failure(recorder: Recorder) -> Iterator[StopRequest]:
     """Record an exception as the run's failure, then raise it.
 
     Yields:
-        Whether SIGTERM, SIGHUP or SIGINT has come.
+        Whether a signal has come that stops a run.
 
     Raises:
         TrainingError: Instead of an exception of a known kind, with the line that explains it.
-        Interrupted: On SIGTERM or SIGHUP.
+        Interrupted: On SIGTERM, SIGHUP or SIGUSR1.
         KeyboardInterrupt: On SIGINT, with that line.
     """
     with stopped_by_signals() as request:

@@ -5,12 +5,15 @@ import re
 import resource
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from mmlape.errors import DataError, TrainingError
+from mmlape.files import write_json
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.runs.schema import (
     ENDED,
+    SETTINGS,
     BestEvaluation,
     Cost,
     Evaluation,
@@ -91,15 +94,17 @@ class Recorder:
     Attributes:
         record: What `write` writes.
         iteration: The current iteration, counted from 1; 0 before the first.
-        evaluations: All evaluations, oldest first.
+        evaluations: All evaluations, oldest first; of a run that is resumed those of its earlier part, until `rewind`.
     """
 
-    def __init__(self, work_dir: str | Path, record: RunRecord, write: bool = True) -> None:
+    def __init__(
+        self, work_dir: str | Path, record: RunRecord, write: bool = True, evaluations: Sequence[Evaluation] = ()
+    ) -> None:
         self.folder = Path(work_dir)
         self.record = record
         self.iteration = 0
         self.writes = write
-        self.evaluations: list[Evaluation] = []
+        self.evaluations = list(evaluations)
         self._spare: int | None = None  # a descriptor for the record of a run that fails because there is no other
         record.state, record.reason, record.failure = 'running', None, None
 
@@ -129,10 +134,12 @@ class Recorder:
         """Write the files for the first time, without an earlier part's failure."""
         self.record.updated = time.time()
         if self.writes:
-            write_evaluations(self.folder, self.evaluations)
             (self.folder / RESERVE).write_bytes(os.urandom(1 << 16))
             self._spare = os.open(os.devnull, os.O_RDONLY)
+            (self.folder / SETTINGS).unlink(missing_ok=True)
             write_record(self.folder, self.record)
+            if self.record.identity:
+                write_json(self.folder / SETTINGS, self.record.identity.settings)
 
     def finish(self) -> None:
         """Record that the run is complete."""
@@ -161,21 +168,20 @@ class Recorder:
         self.record.last, self.record.best = entry, _best(self.evaluations, key, greater)
         self.write()
 
-    def rewind(self, previous: RunRecord | None, evaluations: list[Evaluation], step: int) -> None:
-        """Take over an earlier part's evaluations up to the step of the checkpoint that is resumed from."""
-        self.evaluations = [old for old in evaluations if old.step <= step]
-        best = previous.best if previous else None
-        if best and best.step > step:
+    def rewind(self, end: int) -> None:
+        """Drop an earlier part's evaluations from step ``end`` on, once the checkpoint before it has been loaded."""
+        earlier, best = self.evaluations, self.record.best
+        self.evaluations = [old for old in earlier if old.step < end]
+        if best and best.step >= end:
             key, value = best.key, best.value
-            scored = [] if value is None else _scored(evaluations, key)
+            scored = [] if value is None else _scored(earlier, key)
             greater = all(value >= old.metrics[key] for old in scored)
             best = _best(self.evaluations, key, greater)
         self.record.last = self.evaluations[-1] if self.evaluations else None
         self.record.best = best
-
-    def has_evaluated(self, step: int) -> bool:
-        """Return whether the weights of this step have been evaluated."""
-        return any(old.step == step for old in self.evaluations)
+        self.write()  # first: lines behind the last evaluation of the record do not count
+        if self.writes:
+            write_evaluations(self.folder, self.evaluations)
 
 
 def end_by(record: RunRecord, failure: Failure) -> None:

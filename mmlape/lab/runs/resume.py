@@ -14,6 +14,7 @@ from mmengine.logging import print_log
 
 from mmlape.errors import CheckpointError, TrainingError, listed
 from mmlape.lab.datasets.content import DataContent
+from mmlape.lab.decoding import decode
 from mmlape.lab.runs.identity import data_differences, differences, planned_beside, software_differences, with_settings
 from mmlape.lab.runs.record import check_writable, checkpoints, lock_run
 from mmlape.lab.runs.schema import ENDED, Evaluation, Identity, RunRecord, read_evaluations, read_record
@@ -63,12 +64,13 @@ def acquire(
         CheckpointError: There is nothing to resume from where ``resume`` points, or it is unusable.
     """
     source, previous = _previous(work_dir, resume)
-    start = RunStart(replace(identity), previous, read_evaluations(source) if previous else [])
+    start = RunStart(replace(identity), previous, read_evaluations(source) if resume else [])
     if previous:
         if start.identity.seed is None:
             start.identity.seed = previous.seed
         finished = resume is True and previous.state == 'finished'
-        _require_same_run(start, source, config, allow_different_software or finished)
+        recorded = with_settings(previous.identity, source)
+        _require_same_run(start, recorded, source, config, allow_different_software or finished)
         if finished:
             return replace(start, finished=True)
     check_writable(work_dir)
@@ -81,6 +83,9 @@ def acquire(
         if checkpoint:
             meta = read_resumable(checkpoint, mmap=True)['meta']
             _require_same_seed(checkpoint, meta.get('seed'), start.identity)
+            recorded = _identity_in(meta, checkpoint)
+            known = previous is not None and previous.identity is not None  # software was compared with that
+            _require_same_run(start, recorded, checkpoint, config, known or allow_different_software)
             start.checkpoint, start.iteration = str(checkpoint), int(meta['iter'])
     except BaseException:
         os.close(start.lock)
@@ -194,20 +199,29 @@ def _require_same_seed(checkpoint: Path, stored: int | None, identity: Identity)
         )
 
 
-def _require_same_run(start: RunStart, source: Path, config: str | None, software_may_differ: bool) -> None:
-    recorded = with_settings(start.previous.identity, source)
+def _identity_in(meta: Mapping, checkpoint: Path) -> Identity | None:
+    """Return the identity of the run that a checkpoint is of; None in those of older versions."""
+    content = meta.get('identity')
+    identity: Identity | None = decode(Identity, content, checkpoint, 'meta.identity')
+    return replace(identity, settings=content.get('settings')) if identity else None
+
+
+def _require_same_run(
+    start: RunStart, recorded: Identity | None, source: Path, config: str | None, software_may_differ: bool
+) -> None:
+    """Compare a run with what a record or a checkpoint says about that which it resumes."""
     if recorded is None:
-        print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')
+        print_log(f'{source} has no identity: only its seed can be compared', 'current')
         return
     start.identity = planned_beside(start.identity, recorded)
     software = software_differences(recorded, start.identity)
     lines = differences(recorded, start.identity, for_resume=True)
     if software_may_differ:
         lines = [line for line in lines if line not in software]
-        start.software_changes = software
+        start.software_changes = start.software_changes or software
     if not lines:
         return
-    before = start.previous.config
+    before = start.previous.config if start.previous else None
     if before and config and Path(before).name != Path(config).name:
         lines.insert(0, f'config file: {before} -> {config}')
     raise TrainingError(

@@ -1,6 +1,7 @@
 """What runs leave on disk, as dataclasses: this module alone reads and writes these files.
 
 <run>/run.json             `RunRecord`: what the run is, and its progress
+<run>/settings.json        its settings, see `mmlape.lab.runs.identity.settings`
 <run>/evaluations.jsonl    all evaluations, a line each
 <arm>/slurm/seed_121.json  `JobState`: the last known state of a run's Slurm job
 """
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mmlape.errors import DataError
-from mmlape.files import atomic_path, read_json, write_json
+from mmlape.files import atomic_path, read_json, read_json_lines, write_json
 from mmlape.lab.datasets.content import DataContent
 from mmlape.lab.decoding import FIX, LATER, UNSTORED, Rule, Seed, decode, encode, is_number, stored_fields
 from mmlape.lab.extension import PaperModel
 
 RECORD = 'run.json'
+SETTINGS = 'settings.json'
 HISTORY = 'evaluations.jsonl'
 """All evaluations, a line each. A line counts once ``run.json`` has that evaluation, or a later
 one, as its last."""
@@ -121,7 +123,7 @@ class Identity:
     amp: str | None = None  # 'bf16' or 'fp16'
     # 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'
     batch_policy: str | None = None
-    # 'layers', 'graphs' or 'backbone'; None for a model that is not compiled
+    # 'layers' or 'backbone'; None for a model that is not compiled
     compiled: str | None = field(metadata=LATER, default=None)
     checkpoint: Weights | None = None
     loads: list[str] = field(default_factory=list)  # the keys of the config that name it
@@ -189,13 +191,15 @@ class JobState:
 
 
 def read_record(work_dir: str | Path) -> RunRecord | None:
-    """Return the record of the run in ``work_dir``; None if there is none that can be read.
+    """Return the record of the run in ``work_dir``; None if there is none.
 
     Raises:
-        DataError: A field of it has another type than this package writes.
+        DataError: It cannot be read, or a field of it has another type than this package writes.
     """
     path = Path(work_dir) / RECORD
-    content = read_json(path)
+    content = read_json(
+        path, fix='restore the file; or delete it, and --resume the run, whose checkpoints tell its like'
+    )
     if content is None:
         return None
     record: RunRecord = decode(RunRecord, content, path)
@@ -218,26 +222,23 @@ def read_evaluations(work_dir: str | Path) -> list[Evaluation]:
     """Return all evaluations of the run in ``work_dir``, oldest first.
 
     Raises:
-        DataError: As `read_record`, or the same of a line of the history.
+        DataError: As `read_record`, or the same of a line of the history, or it lacks what the record has.
     """
-    record, path = read_record(work_dir) or RunRecord(), Path(work_dir) / HISTORY
-    try:
-        lines = path.read_text(encoding='utf-8').splitlines()
-    except OSError:
-        return [entry for entry in record.evaluations if entry is not None]
-    except UnicodeDecodeError as error:
-        raise DataError(f'{path} is no text in UTF-8: restore the file') from error
-    end = record.last.step if record.last else 0
+    record, path = read_record(work_dir), Path(work_dir) / HISTORY
+    fix = 'restore the file; or delete it, without which earlier evaluations are unknown'
     evaluations: list[Evaluation] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError):  # a kill while it was written
-            break
+    if not path.exists():
+        return [entry for entry in (record or RunRecord()).evaluations if entry is not None]
+    for number, content in enumerate(read_json_lines(path, fix), 1):
         entry = decode(Evaluation, content, path, f'line {number}')
         if entry is not None:
             append_evaluation(evaluations, entry)
-    return [entry for entry in evaluations if entry.step <= end]
+    if record:
+        end = record.last.step if record.last else 0
+        evaluations = [entry for entry in evaluations if entry.step <= end]
+        if evaluations[-1:] != [record.last] * bool(record.last):
+            raise DataError(f'{path} and {path.with_name(RECORD)} have other last evaluations: {fix}')
+    return evaluations
 
 
 def append_evaluation(evaluations: list[Evaluation], entry: Evaluation) -> None:

@@ -1,9 +1,10 @@
-"""SIGTERM, SIGHUP and SIGINT: a run saves after the step that it is in, then stops.
+"""SIGTERM, SIGHUP, SIGUSR1 and SIGINT: a run saves after the step that it is in, then stops.
 
 A second Ctrl-C stops it at once.
 """
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
@@ -12,13 +13,13 @@ from collections.abc import Callable, Iterator
 
 from mmengine.dist import get_rank, is_distributed
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT)
 ECHO = 1.0
 """Seconds in which a second SIGINT is the same Ctrl-C: a terminal and a launcher both send it."""
 
 
 class Interrupted(SystemExit):
-    """SIGTERM, or SIGHUP of a closed terminal, stopped the process; it exits with the shell's status for that."""
+    """A signal stopped the process, SIGTERM for example; it exits with the shell's status for that."""
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
         super().__init__(128 + number)
@@ -29,7 +30,7 @@ class Interrupted(SystemExit):
 
 
 class StopRequest:
-    """Whether SIGTERM, SIGHUP or SIGINT has come.
+    """Whether a signal has come that stops a run.
 
     If ``waits``, the run stops by itself, else :meth:`error` is raised at once. A second Ctrl-C is
     never left to wait.
@@ -51,6 +52,8 @@ class StopRequest:
             is_second_press = now - self.pressed > ECHO
         if not self.received:
             self.received, self.number = True, number
+            for child in multiprocessing.active_children():  # a stopped one would keep the step, or the end, waiting
+                os.kill(child.pid, signal.SIGCONT)
         if is_second_press or not self.waits:
             ignore_stop_signals()
             raise self.error()
@@ -71,7 +74,7 @@ def ignore_stop_signals() -> None:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[StopRequest]:
-    """Handle SIGTERM, SIGINT and, unless nohup has it ignored, SIGHUP in this process.
+    """Handle `STOP_SIGNALS` in this process, but SIGHUP where nohup has it ignored.
 
     Processes that it forks keep their usual effect.
     """
@@ -106,7 +109,8 @@ def init_worker(inner: Callable[[int], None] | None, number: int) -> None:
     """
     if inner is not None:
         inner(number)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for ignored in STOP_SIGNALS[1:]:
+        signal.signal(ignored, signal.SIG_IGN)
     if hasattr(signal, 'sigwaitinfo'):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         parent = os.getppid()

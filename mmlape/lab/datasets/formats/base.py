@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from mmengine.logging import print_log
 
 from mmlape.errors import DataError
@@ -24,8 +25,8 @@ from mmlape.lab.datasets.images import (
     ImageLoader,
     LoadedImage,
     count_pages,
-    largest_of_16_bits,
     require_size,
+    stored_type,
 )
 
 ERROR, WARNING = 'error', 'warning'
@@ -274,6 +275,7 @@ class DataSource:
         """
         facts = ImageFacts()
         try:
+            kind = stored_type(entry.path)
             image = ImageLoader.of(self.cfg.get('pipeline')).load(entry.path, lambda: self.annotated(entry))
         except DataError as error:
             return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
@@ -282,17 +284,17 @@ class DataSource:
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
         facts.issues += _orientation_issues(entry.path, image)
-        if (largest := largest_of_16_bits(entry.path)) is not None:
+        size, brightest = image.size, image.pixels.max()
+        del image  # one of 400 megapixels has 1.2 GB
+        if kind != np.uint8:
             message = (
-                f'Image {entry.path} has 16 bits a channel and is loaded with 8: its largest '
-                f'value, {largest} of 65535, becomes {image.pixels.max()} of 255.'
+                f'Image {entry.path} has {8 * kind.itemsize} bits a channel and is loaded with the upper 8: its '
+                f'largest value is then {brightest} of 255.'
             )
             facts.issues.append(DataIssue(WARNING, 'image of 16 bits', message))
-        if entry.path.lower().endswith(('.tif', '.tiff')) and (pages := count_pages(entry.path)) > 1:
+        if (pages := count_pages(entry.path)) > 1:
             message = f'Image {entry.path} has {pages} pages, of which the first one is read: save each as a file.'
             facts.issues.append(DataIssue(WARNING, 'image of several pages', message))
-        size = image.size
-        del image  # one of 400 megapixels has 1.2 GB
         self.check_annotation(entry, size, facts)
         return facts
 

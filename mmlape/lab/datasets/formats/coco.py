@@ -14,7 +14,6 @@ from mmlape.lab.datasets.formats.coco_file import (
     AnnotationRules,
     Defect,
     class_names,
-    is_box,
     listed_classes,
     read_coco,
 )
@@ -34,7 +33,7 @@ def _find_other_form(annotations: list[dict], images: Mapping[Any, dict], path: 
     sized = []
     for annotation in annotations:
         box, record = annotation.get('bbox'), images.get(annotation.get('image_id'))
-        if record is not None and is_box(box):
+        if record is not None and box:
             sized.append((*box, record['width'], record['height']))
     if not sized:
         return
@@ -65,6 +64,18 @@ def _find_duplicates(coco: dict[str, Any], path: str) -> Iterator[DataIssue]:
             shown = shorten(map(repr, values))
             message = f'Annotation file {path} has the {what} {shown} more than once{effect}.'
             yield DataIssue(ERROR, f'duplicate {what}', message, len(values))
+    boxes = Counter[Any]()
+    for one in coco['annotations']:
+        if (box := one.get('bbox')) and not one.get('iscrowd'):
+            boxes[(one.get('image_id'), one.get('category_id'), *map(round, box))] += 1
+    if twice := {key: count - 1 for key, count in boxes.items() if count > 1}:
+        (image, category, *box), *_ = twice
+        message = (
+            f'Annotation file {path} has {sum(twice.values())} objects more than once, of one class and one box: the '
+            f'first is in image {image!r}, of category {category!r} in {box}. Each is learnt, and missed in scores, '
+            'so often: remove the copies.'
+        )
+        yield DataIssue(WARNING, 'object annotated twice', message, sum(twice.values()))
 
 
 class CocoSource(DataSource):
@@ -149,7 +160,7 @@ class CocoSource(DataSource):
         known_labels = (rules.labels.get(annotation.get('category_id')) for annotation in annotations)
         self.summary.labels.update(label for label in known_labels if label is not None)
         self.summary.seen = set(self.summary.labels)
-        learnt, left_out = self._find_objects(coco, rules, defects)
+        learnt, reasons = self._find_objects(coco, rules, defects)
         empty = [record['file_name'] for record in coco['images'] if record['id'] not in learnt]
         self.summary.facts['images without objects'] = len(empty)
         # as MMDetection leaves images out, whose sampler then waits for ever
@@ -159,11 +170,14 @@ class CocoSource(DataSource):
             message = f'No image of {path} has sides of {smallest} pixels or more, the min_size of its filter_cfg.'
             yield DataIssue(ERROR, 'no image left', message)
         elif learnt.isdisjoint(record['id'] for record in used):
-            yield from self._nothing_left(len(annotations), left_out)
+            yield from self._nothing_left(len(annotations), reasons)
         elif empty:
             count = f'{len(empty)} of {len(coco["images"])} images'
-            effect = ' to learn' if rules.train else ', so each prediction there counts as false'
-            message = f'{count} of {path} have no object{effect}: {shorten(empty)}.'
+            left_out = (self.option('filter_cfg') or {}).get('filter_empty_gt')
+            effect = 'are left out of training' if left_out else 'are trained on as background'
+            if not rules.train:
+                effect = 'so each prediction there counts as false'
+            message = f'{count} of {path} have no object, {effect}: {shorten(empty)}.'
             yield DataIssue(WARNING, 'image without objects', message, len(empty))
 
     def _find_objects(

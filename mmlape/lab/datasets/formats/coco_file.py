@@ -7,13 +7,101 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import numpy as np
+from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, shorten
+from mmlape.lab.decoding import LARGEST, RULES, Rule, UnfitError, decoded, is_number, is_whole
 
-FIELDS = {'categories': ('id', 'name'), 'images': ('id', 'file_name', 'height', 'width'), 'annotations': ()}
-"""The fields that the entries of each list must have."""
+FORM = 'COCO has x, y, width, height in pixels'
+POLYGONS = 'COCO has a list of polygons, [[x1, y1, x2, y2, ...], ...]'
+
+
+def is_box(value: Any) -> bool:
+    """Return whether a value is a list of four finite numbers."""
+    numbers = isinstance(value, list) and len(value) == 4 and {*map(type, value)} <= {int, float}
+    return numbers and max(map(abs, value)) < LARGEST and sum(value) == sum(value)
+
+
+def is_outline(value: Any) -> bool:
+    """Return whether a value is a list of polygons of finite numbers, or run lengths that fill their size."""
+    if isinstance(value, dict):
+        size, counts = value.get('size'), value.get('counts')
+        runs = _uncompressed(counts) if isinstance(counts, str) else counts
+        whole = all(isinstance(part, list) and all(map(is_whole, part)) for part in (size, runs))
+        return whole and len(size) == 2 and sum(runs) == math.prod(size)
+    if not isinstance(value, list):
+        return False
+    try:
+        return all(isinstance(part, list) and len(part) % 2 == 0 and math.isfinite(sum(part)) for part in value)
+    except (TypeError, OverflowError):  # texts, lists of points
+        return False
+
+
+def _uncompressed(text: str) -> list[int] | None:
+    """Return the run lengths of COCO's text, six bits a character, of which one says whether more follow.
+
+    From the fourth on, a number is the difference to that before the last one. None for another text.
+    """
+    bits = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
+    ends = (bits & 32) == 0
+    if not len(bits) or bits.min() < 0 or bits.max() > 63 or not ends[-1]:
+        return None
+    starts = np.flatnonzero(np.r_[True, ends[:-1]])
+    shifts = 5 * (np.arange(len(bits)) - np.repeat(starts, np.diff(np.r_[starts, len(bits)])))
+    if shifts.max() > 30:
+        return None
+    runs = np.add.reduceat((bits & 31) << shifts, starts)
+    runs -= np.where(bits[ends] & 16, 32 << shifts[ends], 0)  # of negative numbers
+    for first in (1, 2):
+        runs[first::2] = np.cumsum(runs[first::2])
+    return runs.tolist()
+
+
+Id = Annotated[Any, Rule('a number or a text', lambda value: isinstance(value, str) or is_number(value))]
+Name = Annotated[str, Rule('a text of one line', lambda value: bool(value) and RULES[str].fits(value))]
+Side = Annotated[float, Rule('a number of pixels', lambda value: is_number(value) and value > 0)]
+
+
+class Category(TypedDict):
+    """An entry of "categories"."""
+
+    id: Id
+    name: Name
+
+
+class ImageRecord(TypedDict):
+    """An entry of "images"."""
+
+    id: Id
+    file_name: Name
+    height: Side
+    width: Side
+
+
+class Annotation(TypedDict, total=False):
+    """An entry of "annotations": which fields there must be depends on what they are for."""
+
+    id: Id
+    image_id: Id
+    category_id: Id
+    bbox: Annotated[list[float], Rule('four finite numbers', is_box)]
+    area: Annotated[float, Rule('a finite number', is_number)]
+    iscrowd: Annotated[int, Rule('0 or 1', lambda value: value in (0, 1))]
+    segmentation: Annotated[
+        list | dict, Rule('polygons of pairs of finite numbers, or run lengths that sum to their size', is_outline)
+    ]
+
+
+class Coco(TypedDict):
+    """A file."""
+
+    images: list[ImageRecord]
+    categories: list[Category]
+    annotations: list[Annotation]
 
 
 def read_coco(path: str) -> dict[str, Any]:
@@ -46,20 +134,10 @@ def require_form(content: Any, path: str) -> None:
             'list, not an object with "images", "annotations" and "categories".'
         )
     content.setdefault('annotations', [])
-    for key, fields in FIELDS.items():
-        if not isinstance(content.get(key), list):
-            raise DataError(f'Annotation file {path} is not of COCO form: it has no list "{key}".')
-        for entry in content[key]:
-            missing = [name for name in fields if not isinstance(entry, dict) or entry.get(name) in (None, '')]
-            if missing:
-                raise DataError(
-                    f'Annotation file {path} has an entry without "{missing[0]}" in "{key}": {str(entry)[:120]}'
-                )
-    for record in content['images']:
-        if not all(is_number(record[side]) and record[side] > 0 for side in ('height', 'width')):
-            raise DataError(
-                f'Annotation file {path} has an image whose height or width is no number of pixels: {str(record)[:99]}'
-            )
+    try:
+        decoded(Coco, content, '')
+    except UnfitError as error:
+        raise DataError(f'Annotation file {path} is not of COCO form: {error}.') from None
     counts = Counter(class_names(content))
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
@@ -76,13 +154,10 @@ def listed_classes(path: str, version: tuple[int, int]) -> tuple[str, ...]:
     return class_names(read_coco(path))
 
 
-# what an annotation must be: MMDetection and pycocotools check next to nothing. A NaN in a polygon takes all memory,
-# and a text is as true as 1.
+# what an annotation must be beyond its types: MMDetection and pycocotools check next to nothing
 
-MARGIN = 1.0  # pixels that a box may extend beyond its image: annotators round
+MARGIN = 1.0  # pixels that a box may extend beyond its image or its outline: annotators round
 FAR = 2  # so many times its image, a box or a polygon is no object of it
-FORM = 'COCO has x, y, width, height in pixels'
-POLYGONS = 'COCO has a list of polygons, [[x1, y1, x2, y2, ...], ...]'
 
 
 class Defect(NamedTuple):
@@ -122,53 +197,59 @@ class AnnotationRules:
         if image not in self.images:
             description = f'is of image {image!r}, which is not listed: it is used nowhere'
             return Defect(WARNING, 'annotation of no image', description)
-        if not is_box(box):
+        if min(box[2:]) < 0:
             description = f'has the box {box}, not four finite numbers with a width and a height from 0 on: {FORM}'
             return Defect(ERROR, 'invalid box', description)
-        if crowd not in ((0, 1) if self.as_it_is else (None, 0, 1)):
-            return Defect(ERROR, 'invalid iscrowd', f'has iscrowd {crowd!r}: write 0 or 1{repairs}')
+        if self.as_it_is and crowd is None:
+            return Defect(ERROR, 'invalid iscrowd', f'has no iscrowd: write 0 or 1{repairs}')
         width, height = (self.images[image][side] for side in ('width', 'height'))
         (x, y, w, h), place = box, f'has the box {box} in an image of {width} x {height} pixels'
         outside = w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0)
         if outside or w > FAR * width or h > FAR * height:
             where = 'so completely outside' if outside else 'so much larger'
             return Defect(ERROR, 'box outside its image', f'{place}, {where}: {FORM}')
-        if self.with_mask and (reason := _wrong_mask(annotation['segmentation'], width, height)):
+        extent = extent_of(annotation)
+        if self.with_mask and (reason := _wrong_mask(annotation['segmentation'], extent, width, height)):
             return Defect(ERROR, 'invalid mask', f'has {reason}')
-        if not is_number(area) or area <= 0 or w < 1 or h < 1:
+        if area <= 0 or w < 1 or h < 1:
             effect = 'training leaves it out' if self.train else 'AP counts it as small, or as missed'
             return Defect(WARNING, 'box without area', f'{place}, and the area {area!r}: {effect}')
+        if extent and not crowd and lies_beside(box, extent):
+            description = f'{place}, and an outline in the box {extent}: correct the one that is wrong'
+            return Defect(WARNING, 'box beside its outline', description)
         return None
 
 
-def is_number(value: object) -> bool:
-    """Return whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def extent_of(annotation: Mapping[str, Any]) -> list[float] | None:
+    """Return x, y, width and height of an annotation's outline; None without one."""
+    outline = annotation.get('segmentation') or []
+    if isinstance(outline, dict):
+        runs = outline
+        if isinstance(outline['counts'], list):
+            runs = coco_mask.frPyObjects(outline, *outline['size'])
+        return coco_mask.toBbox(runs).tolist() if coco_mask.area(runs) else None
+    parts = [part for part in outline if len(part) >= 6]
+    if not parts:
+        return None
+    left, top = (min(min(part[axis::2]) for part in parts) for axis in (0, 1))
+    right, low = (max(max(part[axis::2]) for part in parts) for axis in (0, 1))
+    return [left, top, right - left, low - top]
 
 
-def is_box(value: object) -> bool:
-    """Return whether a value is a list of four finite numbers, of which width and height are not negative."""
-    return isinstance(value, list) and len(value) == 4 and all(map(is_number, value)) and min(value[2:]) >= 0
+def lies_beside(box: list[float], extent: list[float]) -> bool:
+    """Return whether a side of a box is beside that of an outline, beyond what programs round."""
+    sides = ((x, y, x + w, y + h) for x, y, w, h in (box, extent))
+    return any(abs(side - other) > 2 * MARGIN for side, other in zip(*sides))
 
 
-def _wrong_mask(mask: Any, width: float, height: float) -> str | None:
+def _wrong_mask(mask: Any, extent: list[float] | None, width: float, height: float) -> str | None:
     """Say what is wrong with a mask: run lengths of another size, or no polygons; None if nothing is."""
     if isinstance(mask, dict):
         size = mask.get('size')
         right = size == [height, width]
         return None if right else f'a mask of (height, width) {size} in an image of {height} x {width}'
-    furthest = FAR * max(width, height)
-    polygons = isinstance(mask, list) and all(_is_near(part, furthest) for part in mask)
-    if polygons and max(map(len, mask)) >= 6:
+    if extent and max(map(abs, (*extent, extent[0] + extent[2], extent[1] + extent[3]))) <= FAR * max(width, height):
         return None
     shown = str(mask)
     shown = shown if len(shown) <= 60 else f'{shown[:57]}...'
     return f'the segmentation {shown}, not polygons of three points or more in {width} x {height} pixels: {POLYGONS}'
-
-
-def _is_near(part: Any, furthest: float) -> bool:
-    """Return whether a part of a mask is a list of coordinates in pairs, none of them far away."""
-    try:
-        return len(part) % 2 == 0 and math.isfinite(sum(part)) and max(map(abs, part), default=0) <= furthest
-    except TypeError:  # numbers without a list around them, texts, lists of points
-        return False

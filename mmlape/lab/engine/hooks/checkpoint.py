@@ -3,6 +3,7 @@
 import inspect
 import os
 import shutil
+from pathlib import Path
 
 from mmengine.dist import barrier, is_main_process
 from mmengine.hooks import CheckpointHook as _CheckpointHook
@@ -22,12 +23,15 @@ class CheckpointHook(_CheckpointHook):
     """Save, then delete the old checkpoint; refuse weights that are not finite.
 
     A checkpoint holds no gradients. One that is due between two accumulated iterations is saved
-    after the step of the optimiser that they lead to.
+    after the step of the optimiser that they lead to. One whose step is validated is saved before the validation, so
+    that a kill in it loses no training, and replaced by the state behind it, which ``meta.validated`` marks.
     """
 
     changes_results = False
     deferred = False
+    held = False  # whether one that counts iterations waits for the end of its epoch
     saved = 0  # the iteration of the last checkpoint
+    validates = again = False  # whether a validation runs, and its step's checkpoint is to be replaced behind it
 
     def __init__(self, *args, **kwargs) -> None:
         # MMEngine hands those over to the runner that it does not know, when it saves for the first time
@@ -39,6 +43,8 @@ class CheckpointHook(_CheckpointHook):
     def before_train(self, runner) -> None:
         """Check that there is space for the checkpoints to come; raise DiskSpaceError if not."""
         super().before_train(runner)
+        if os.path.isfile(os.path.join(self.out_dir, self.filename_tmpl.format(self._step(runner)))):
+            self.saved = runner.iter
         on_main_process(lambda: self._require_space(runner))
 
     def _require_space(self, runner) -> None:
@@ -55,16 +61,44 @@ class CheckpointHook(_CheckpointHook):
         done, end = (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
         steps = range(max(done + 1, self.save_begin), end + 1)
         due = [self.interval > 0 and (step - self.save_begin) % self.interval == 0 for step in steps]
-        count = sum(due) + bool(self.save_last and due and not due[-1])
+        saved = count = sum(due) + bool(self.save_last and due and not due[-1])
         if self.max_keep_ckpts > 0:
-            count = min(count, self.max_keep_ckpts + 1 - len(self.keep_ckpt_ids))
-        return count + (len(self.key_indicators) if self.save_best and due else 0)
+            count = min(count, self.max_keep_ckpts - len(self.keep_ckpt_ids))
+        return count + bool(saved) + (len(self.key_indicators) if self.save_best and due else 0)
 
     def after_train_iter(self, runner, *args, **kwargs) -> None:
         """Save if a checkpoint is due or was deferred until now."""
         super().after_train_iter(runner, *args, **kwargs)
         if self.deferred and runner.optim_wrapper.should_update():
             self._save_checkpoint(runner)
+
+    def after_train_epoch(self, runner) -> None:
+        """Save if a checkpoint is due, or one that counts iterations has waited for the end of the epoch."""
+        super().after_train_epoch(runner)
+        if self.held:
+            self.held = False
+            self._save_checkpoint_with_step(runner, runner.iter, dict(epoch=runner.epoch + 1, iter=runner.iter))
+
+    def _save_checkpoint(self, runner) -> None:
+        loop = runner.train_loop
+        is_last = isinstance(loop, EpochBasedTrainLoop) and (runner.iter + 1) % len(loop.dataloader) == 0
+        self.held = is_last and not self.by_epoch
+        if not self.held:
+            super()._save_checkpoint(runner)
+
+    def _step(self, runner) -> int:
+        return runner.epoch if self.by_epoch else runner.iter
+
+    def before_val(self, runner) -> None:
+        """Note whether the checkpoint of this step is there."""
+        self.validates, self.again = True, 0 < self.saved == runner.iter
+
+    def complete(self, runner) -> None:
+        """Save the checkpoint of this step with what the validation, which has ended, has changed."""
+        self.validates = False
+        if self.again:
+            meta = dict(epoch=runner.epoch, iter=runner.iter, validated=True)
+            self._save_checkpoint_with_step(runner, self._step(runner), meta)
 
     def save_now(self, runner, epoch: int, done: int) -> None:
         """Save when no checkpoint is due, unless that was done.
@@ -89,6 +123,9 @@ class CheckpointHook(_CheckpointHook):
         super()._save_best_checkpoint(runner, metrics)
 
     def _save_checkpoint_with_step(self, runner, step: int | str, meta: dict) -> None:
+        if self.validates:  # MMEngine saves again after a new best one
+            self.again = True
+            return
         self.deferred = not self.by_epoch and not runner.optim_wrapper.should_update()
         if self.deferred:
             return
@@ -104,6 +141,8 @@ class CheckpointHook(_CheckpointHook):
         self.max_keep_ckpts = -1
         try:
             super()._save_checkpoint_with_step(runner, step, meta)
+        except UnicodeEncodeError:  # it writes the path as a text, at last
+            Path(runner.work_dir, 'last_checkpoint').write_bytes(os.fsencode(self.last_ckpt))
         finally:
             self.max_keep_ckpts = limit
             if os.path.isfile(os.path.join(self.out_dir, self.filename_tmpl.format(step))):
@@ -173,6 +212,11 @@ class StopHook(Hook):
             barrier()  # a process that is gone ends the others, which may still write
             raise runner.stop.error()
         runner.stop.waits = self.saving.saved != done
+
+    def after_val(self, runner) -> None:
+        """Complete the checkpoint when every hook has acted on the validation."""
+        if self.saving is not None:
+            self.saving.complete(runner)
 
     def after_train(self, runner) -> None:
         """Let the signal act at once again."""

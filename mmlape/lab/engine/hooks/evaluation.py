@@ -15,7 +15,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.evaluation.names import split_per_class
 from mmlape.lab.evaluation.saved import object_rows, save_label_map, write_rows
-from mmlape.lab.registry import HOOKS
+from mmlape.lab.registry import HOOKS, class_of, resolve_class
 
 
 @HOOKS.register_module()
@@ -61,6 +61,7 @@ class SecondEvaluationHook(Hook):
     """
 
     changes_results = False
+    counts = {}  # the sizes in `changes` are of images
     # before the hooks that log and record the metrics, and before averaged weights are put back
     priority = 'HIGHEST'
 
@@ -96,7 +97,9 @@ class SecondEvaluationHook(Hook):
         loader = copy.deepcopy(cfg[key])
         steps = loader['dataset'].get('pipeline') or []
         for name, arguments in self.changes.items():
-            matching = [step for step in steps if step['type'] == name]
+            scope = cfg.get('default_scope')
+            wanted = resolve_class(name, scope, 'TRANSFORMS')
+            matching = [step for step in steps if wanted and class_of(step, scope, 'TRANSFORMS') is wanted]
             if not matching:
                 raise ConfigError(
                     f"SecondEvaluationHook '{self.name}': {key} has no transform {name}; change "
@@ -171,18 +174,22 @@ class SavePredictionsHook(Hook):
             write_rows(self.out_dir / 'predictions.json', [row for rows in gathered for row in rows])
 
     def _save_map(self, sample, dataset) -> None:
-        root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
-        source = Path(os.path.abspath(sample.img_path))
-        name = Path(source.name)
-        if root and source.is_relative_to(os.path.abspath(root)):
-            name = source.relative_to(os.path.abspath(root))
         save_label_map(
-            (self.out_dir / name).with_suffix('.png'),
+            (self.out_dir / name_in(dataset, sample.img_path)).with_suffix('.png'),
             sample.pred_sem_seg.data.squeeze(0),
             len(dataset.metainfo.get('classes') or []),
             bool(getattr(dataset, 'reduce_zero_label', False)),
             dataset.metainfo.get('palette'),
         )
+
+
+def name_in(dataset, path: str) -> Path:
+    """Return the path that an image has in its dataset's folder; its name, if it is elsewhere."""
+    source = Path(os.path.abspath(path))
+    for root in (getattr(dataset, 'data_prefix', None) or {}).values():
+        if root and source.is_relative_to(os.path.abspath(root)):
+            return source.relative_to(os.path.abspath(root))
+    return Path(source.name)
 
 
 def _instances(sample, dataset) -> list[dict]:

@@ -11,6 +11,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.errors import NotFiniteError
 from mmlape.lab.datasets.content import DataContent, contents_of
+from mmlape.lab.decoding import encode
 from mmlape.lab.engine.distributed.processes import any_process, on_main_process
 from mmlape.lab.engine.hooks.evaluation import PerClassHook
 from mmlape.lab.engine.optim import quiet_logger
@@ -25,6 +26,7 @@ from mmlape.lab.runs.schema import Cost, Evaluation, RunRecord, Stop
 
 # keeps these keys apart from those of the samples, which have three parts as well
 _MODEL_STREAM = 1
+_STOPPING = 'early_stopping'  # a key of checkpoints
 
 
 @HOOKS.register_module()
@@ -104,6 +106,7 @@ class RunRecordHook(Hook):
 
     changes_results = False
     priority = 'LOWEST'
+    validated = False  # whether the checkpoint that is resumed is of behind the validation of its step
 
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
@@ -124,37 +127,34 @@ class RunRecordHook(Hook):
         identity.code.modules = imported(runner.cfg)
         on_main_process(lambda: record_data(recorder.folder, identity, self._data(runner), runner.iter))
         self._record_progress(runner, runner.iter)
-        recorder.write()
-        self._restore_stops(runner)
-        is_due = runner.iter and self._evaluation_is_due(runner)
-        if is_due and not recorder.has_evaluated(runner.iter):
-            runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
+        recorder.rewind(runner.iter + self.validated)
+        if recorder.record.stopped:
+            runner.train_loop.stop_training = True
+        if runner.iter and not self.validated and self._evaluation_is_due(runner):
+            runner.logger.info(
+                f'the checkpoint at iteration {runner.iter} is of before its evaluation: evaluating now'
+            )
             runner.val_loop.run()
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Add what the run is, and the counts of MMEngine's early stopping, which keeps them in no checkpoint."""
+        identity = runner.recorder.record.identity
+        checkpoint['meta']['identity'] = dict(encode(identity), settings=identity.settings)
+        checkpoint[_STOPPING] = [(float(hook.best_score), hook.wait_count) for hook in _early_stopping(runner)]
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Resume these counts, and note whether the step of the checkpoint was validated before it was saved."""
+        self.validated = bool(checkpoint['meta'].get('validated'))
+        counts = checkpoint.get(_STOPPING)
+        if counts is None and _early_stopping(runner):
+            runner.logger.warning('the checkpoint is of an older version: the patience of early stopping begins anew')
+        for hook, count in zip(_early_stopping(runner), counts or ()):
+            hook.best_score, hook.wait_count = count
 
     @staticmethod
     def _data(runner) -> dict[str, list[DataContent]]:
         loops = dict(train=runner.train_loop, val=runner.val_loop)
         return {split: contents_of(loop.dataloader.dataset) for split, loop in loops.items() if loop is not None}
-
-    @staticmethod
-    def _restore_stops(runner) -> None:
-        """Let MMEngine's hook see the evaluations before the checkpoint, which does not hold its count.
-
-        A run that was killed after a hook had stopped it stays stopped.
-        """
-        recorder: Recorder = runner.recorder
-        if recorder.record.stopped:
-            runner.train_loop.stop_training = True
-        for hook in runner.hooks:
-            if not isinstance(hook, EarlyStoppingHook):
-                continue
-            for evaluation in recorder.evaluations:
-                if hook.monitor not in evaluation.metrics:
-                    continue
-                value = evaluation.metrics[hook.monitor]
-                if hook._check_stop_condition(math.nan if value is None else value)[0]:
-                    runner.train_loop.stop_training = True
-                    runner.note_stop(hook)
 
     def _evaluation_is_due(self, runner) -> bool:
         if runner.val_loop is None:
@@ -205,9 +205,8 @@ class RunRecordHook(Hook):
         scalars = finite(metrics or {})
         if not scalars:
             return
-        for hook in runner.hooks:
-            if isinstance(hook, EarlyStoppingHook):
-                require_measured(f'monitor of {type(hook).__name__}', hook.monitor, scalars)
+        for hook in _early_stopping(runner):
+            require_measured(f'monitor of {type(hook).__name__}', hook.monitor, scalars)
         key, greater = self._criterion(runner, scalars)
         classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
         classes = {name: finite(row) for name, row in classes.items()}
@@ -247,6 +246,10 @@ class RunRecordHook(Hook):
         record.identity.code.modules = imported(runner.cfg)  # what evaluations have imported, too
         record.eta, record.cost = 0, self._cost()
         recorder.write()
+
+
+def _early_stopping(runner) -> list[EarlyStoppingHook]:
+    return [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
 
 
 def cause_of_stop(hook: Hook) -> str:

@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG: curves with bands over seeds, differences with intervals, also of classes.
+"""The figures of a report, as SVG and PDF: curves with bands over seeds, differences with intervals, also of classes.
 
 Arms that differ only in the fraction of the training images are drawn against it, as DPN's Table 5 has them.
 """
@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mmlape.figures import COLOURS, look, new_axes, save_figure, tidy, wrapped
+from mmlape.figures import COLOURS, from_zero, look, new_axes, save_figure, tidy, wrapped
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Comparison, Report
@@ -71,9 +71,9 @@ def _plot_curves(
     tidy(left, right)
     for axes, name in ((left, 'training loss'), (right, f'{label(metric)}, validation')):
         axes.set(xlabel='iteration', ylabel=name)
-        axes.set_xlim(left=0)
+        from_zero(axes, 'x')
         axes.locator_params(axis='x', nbins=5)
-    left.set_ylim(bottom=0)
+    from_zero(left, 'y')
     lines = [handle.get_label().count('\n') + 1 for handle in handles]
     half = (len(lines) + 1) // 2
     legend = 0.3 + _LINE * max(sum(lines[:half]), sum(lines[half:]))
