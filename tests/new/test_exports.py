@@ -139,7 +139,8 @@ def ultralytics(root: Path) -> None:
     for split in ('train', 'val'):
         images = sorted((root / f'images/{split}').glob('*.jpg'))
         (root / f'{split}.txt').write_text(''.join(f'data/{image.relative_to(root)}\n' for image in images))
-    (root / 'data.yaml').write_text('path: .\ntrain: train.txt\nval: val.txt\nnames: {0: cat, 1: dog, 2: hat}\n')
+    lists = 'train: train.txt\nval: val.txt\ntest: ../test/images\n'  # without images, as Roboflow leaves it
+    (root / 'data.yaml').write_text(f'path: .\n{lists}names: {{0: cat, 1: dog, 2: hat}}\n')
 
 
 def label_studio(root: Path) -> None:
