@@ -143,14 +143,14 @@ def _read_json(file: Path) -> Any:
 def find_unread(listing: Listing) -> str:
     """Return what a file that no reader takes says of the images of a folder; '' if none says anything.
 
-    It shares the name of an image, names one beside the four numbers of a box, or names most images. What lists
-    images alone, or each with what its folder says already, says nothing; a few images are named in prose, too.
+    It shares the name of an image, names one in JSON or XML or beside the four numbers of a box, or names most. What
+    lists images alone, or each with what its folder says already, says nothing; prose names a few images, too.
     """
     images: dict[str, list[str]] = defaultdict(list)
     for image in listing.images:
-        path = PurePosixPath(image)
-        for key in {path.name, path.stem}:
+        for key in {PurePosixPath(image).name, PurePosixPath(image).stem}:
             images[key].append(image)
+    records = {*listing.of_suffix('.json', '.xml')}
     for file in listing.files:
         if file in listing.split_lists or is_image(file):
             continue
@@ -166,11 +166,11 @@ def find_unread(listing: Listing) -> str:
             named = next((key for word, key in line if key and is_image(word)), '')
             if named and sum(bool(NUMBER.fullmatch(word)) for word, _ in line) >= BOX:
                 return f'{path} has numbers for the image {_nearest(file, images[named])}'
-        keys = {key for line in lines for _, key in line if key}
-        if len({image for key in keys for image in images[key]}) * 2 > len(listing.images) and not _repeats(
-            rows, images
-        ):
-            return f'{path} names images, such as {_nearest(file, images[min(keys)])}'
+        about = {image for line in lines for _, key in line if key for image in images[key]}
+        is_record = file in records and any(key and is_image(word) for line in lines for word, key in line)
+        few = 0 if is_record else len(listing.images) // 2
+        if len(about) > few and not _repeats(rows, images):
+            return f'{path} names images, such as {_nearest(file, sorted(about))}'
     return ''
 
 
