@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.table import Table
 
 from mmlape.console import console
-from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import check_precision
 from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
@@ -45,7 +44,6 @@ def run_study(
     """
     if isinstance(launcher, LocalLauncher):
         check_precision(study.options.amp)
-        check_compile(study.options.compile)
     plan = study.plan()
     for warning in study.warnings():
         print(f'warning: {warning}', flush=True)
