@@ -4,8 +4,6 @@ from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
 from mmlape.weights import gate
 
 gate.MODELS['mmlape'] = BACKBONES.get
-gate.KINDS.update(pe_type=POSITION_ENCODINGS.get, pe_joining=JOININGS.get)
-gate.WORDS.update(
-    norm_placement=('both', 'normformer', 'post', 'pre', 'sub-ln'), pe_type=('none',), tokenizer=('conv', 'patch')
-)
+gate.KINDS += [POSITION_ENCODINGS.get, JOININGS.get]
+gate.WORDS |= {'both', 'conv', 'none', 'normformer', 'patch', 'post', 'pre', 'sub-ln'}
 gate.NAMED += ('attn', 'ffn', 'pe_joining', 'pe_type', 'pooling', 'timm_model', 'vit_feature_source')

@@ -18,14 +18,14 @@ from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.engine.config import config_name, load_config
 from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.engine.trained import is_config, open_trained
+from mmlape.lab.engine.trained import Trained, is_config, open_trained
 from mmlape.lab.export.model import names_of
 from mmlape.lab.export.writing import Form, Written, export_graph
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.weights.download import is_on_hub
 from mmlape.weights.gate import building
-from mmlape.weights.reading import read_checkpoint
+from mmlape.weights.reading import open_file
 
 SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')
 """Parts of names that a figure shows, so a checkpoint must fill them."""
@@ -108,7 +108,7 @@ def open_model(
 def _backbone(cfg: Config, path: str, **changes) -> BaseBackbone:
     """Build the backbone of a configuration's model, without its initial weights."""
     backbone = (cfg.get('model') or {}).get('backbone') or {}
-    init_default_scope(cfg.get('default_scope', 'mmengine'))
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
     model = MODELS.build(dict(backbone, **changes)) if backbone else None
     if not isinstance(model, BaseBackbone):
         raise ConfigError(f'{path}: its backbone is {backbone.get("type")}, not one of mmlape')
@@ -131,11 +131,12 @@ def _from_config(cfg: Config, path: str, checkpoint: str | None, untrained: bool
 
 def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     """Build the model that a file records, or whose names and shapes it has."""
-    backbone, weights = recognise_backbone(read_checkpoint(path), path)
+    file = open_file(path)
+    backbone, weights = recognise_backbone(file)
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
     with building(f'checkpoint {path}', weights.tensors):
         model = MODELS.build(config)
-    report = model.load_report = load_backbone(model, path, grid=grid, strict=False)
+    report = model.load_report = load_backbone(model, file, grid=grid, strict=False)
     left = [name for name in model.state_dict() if name not in report.loaded and any(part in name for part in SHOWN)]
     if left:
         raise CheckpointError(
@@ -145,20 +146,22 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     return model
 
 
-def export_backbone_of(cfg: Config, checkpoint: str | None, form: Form, out: str | Path) -> Written:
+def export_backbone_of(trained: Trained, form: Form, out: str | Path) -> Written:
     """Write the graph of the backbone of a configuration's model, see `export_backbone`.
 
     Args:
-        cfg: Of the model.
-        checkpoint: Its weights, or the backbone's; None for the initial ones.
+        trained: The model.
         form: Of the graph.
         out: The file.
     """
+    cfg, checkpoint = trained.config, trained.checkpoint
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
     notes = names_of(cfg, checkpoint)
     notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
-    return export_backbone(build_backbone(cfg, checkpoint), form, out, notes)
+    with trained.building():
+        backbone = build_backbone(cfg, checkpoint)
+    return export_backbone(backbone, form, out, notes)
 
 
 def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import torch
 
-from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
+from mmlape.weights.reading import open_file
 
 
 def save(path, tensors, wrapper='model', **extra):
@@ -79,7 +79,7 @@ def is_square(rows):
 
 def vit_config(path, num_heads, **changes):
     """A ViT for a file of square images and any layout, after the names of its tensors in ours."""
-    kind, weights = recognise_backbone(read_checkpoint(path), path)
+    kind, weights = recognise_backbone(open_file(path))
     state = weights.tensors
     layers = {name.split('.')[1] for name in state if name.startswith('blocks.')}
     hidden = len(state['blocks.0.mlp.fc1.bias'])
@@ -115,7 +115,7 @@ def vit_config(path, num_heads, **changes):
 
 
 def record_in(path):
-    return read_metadata(read_checkpoint(path), path)
+    return read_metadata(open_file(path))
 
 
 def run_file(path, model, **extra):

@@ -31,13 +31,11 @@ BELOW = 0.7
 def checks(options: Options) -> list[Check]:
     """Return the recipes' lines, then what is done with a run."""
     names = ('Segmenter',) if options.quick else tuple(RECIPES)
-    modes = ('layers', 'graphs') if options.device == 'cuda' else ()  # a CPU's compiler takes minutes
+    layers = ('--compile', 'layers')
+    compiled = [Check('train Segmenter with --compile layers', partial(_train, options, 'Segmenter', *layers))]
     return [
         *(Check(f'train {name} to its end in bf16', partial(_train, options, name)) for name in names),
-        *(
-            Check(f'train Segmenter with --compile {mode}', partial(_train, options, 'Segmenter', '--compile', mode))
-            for mode in modes
-        ),
+        *(compiled if options.device == 'cuda' else ()),  # a CPU's compiler takes minutes
         Check('kill -9, resume with --deterministic: bit for bit', partial(_killed, options)),
         Check('three seeds at once on one card', partial(_seeds, options)),
         Check('test, predict and export-onnx of a run', partial(_used, options)),

@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     trained = open_trained(args.run, also=('train_dataloader', 'val_dataloader'))
     cfg = trained.config
     init_default_scope('mmseg')
-    model = init_model(cfg, trained.checkpoint, 'cpu')
+    model = init_model(cfg, trained.file, 'cpu')
     print(f'### add_lape: mIoU, and cosine of the tokens with those before\n\n{adding_lape(cfg, model)}\n')
 
 

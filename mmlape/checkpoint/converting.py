@@ -16,7 +16,7 @@ from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path, sha256
 from mmlape.weights import gate
-from mmlape.weights.reading import AVERAGES, averages_only, read_checkpoint, require_finite, state_dict_of
+from mmlape.weights.reading import AVERAGES, averages_only, open_file, require_finite, state_dict_of
 
 TOOLBOXES = ('mmdet', 'mmseg')
 
@@ -40,14 +40,14 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         CheckpointError: If the target has no place for something that the file tells of its model, or the backbone
             has no such target.
     """
-    content = read_checkpoint(src)
-    metadata = read_metadata(content, src)
+    file = open_file(src)
+    metadata = read_metadata(file)
     if to in TOOLBOXES:
-        tensors, dropped = toolbox_file(state_dict_of(content, src), to, src)
+        tensors, dropped = toolbox_file(file.tensors, to, src)
         require_finite(tensors, src)
         write_tensors(tensors, dst, 'state_dict', overwrite, metadata)
         return dropped
-    backbone, weights = recognise_backbone(content, src)
+    backbone, weights = recognise_backbone(file)
     adapter = backbone.checkpoint_adapter
     targets = adapter.targets()
     if to not in targets:
@@ -82,10 +82,10 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     dtypes: dict[str, torch.dtype] = {}
     shapes, recorded = None, None
     for path in files:
-        content = read_checkpoint(path)
-        tensors = state_dict_of(content, path)
+        file = open_file(path)
+        tensors = file.tensors
         require_finite(tensors, path)
-        of_file, metadata = {name: value.shape for name, value in tensors.items()}, read_metadata(content, path)
+        of_file, metadata = {name: value.shape for name, value in tensors.items()}, read_metadata(file)
         shapes, recorded = shapes or of_file, recorded or metadata
         if of_file != shapes:
             different = sorted(set(of_file.items()) ^ set(shapes.items()))[:3]
@@ -125,8 +125,8 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: st
     dst = Path(dst)
     if dst.suffix != '.safetensors':
         raise CheckpointError(f'{dst}: published weights are a .safetensors file: end the name so')
-    content = read_checkpoint(src)
-    metadata = read_metadata(content, src)
+    file = open_file(src)
+    content, metadata = file.content, read_metadata(file)
     averages = [key for key in AVERAGES if key in content]
     if weights == 'ema' and averages:
         content = {'state_dict': content[averages[0]]}

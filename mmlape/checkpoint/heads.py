@@ -17,6 +17,7 @@ from mmlape.checkpoint.load_options import LoadOptions
 from mmlape.checkpoint.metadata import parts_with_adapter
 from mmlape.errors import CheckpointError
 from mmlape.weights.loading import LoadReport, summary_of_resized
+from mmlape.weights.reading import OpenedFile
 
 _ENCODER = r'(pixel_decoder\.encoder\.layers\.\d+\.)'
 _DECODER = r'(transformer_decoder\.layers\.\d+\.)'
@@ -216,7 +217,7 @@ def toolbox_file(stored: Tensors, to: str, path: object) -> tuple[Tensors, list[
     dropped = [name for name in renamed if name.endswith(DERIVED)]
     if any(re.match(LAYER, name) for name in of_backbone):
         bare = {name.removeprefix('backbone.'): value for name, value in of_backbone.items()}
-        _, weights = recognise_backbone({'state_dict': bare}, path)
+        _, weights = recognise_backbone(OpenedFile(bare, str(path)))
         of_backbone = {f'backbone.{name}': value for name, value in weights.tensors.items()}
         dropped += weights.dropped
     return {**of_backbone, **heads}, dropped
@@ -295,7 +296,7 @@ def _fit_backbone(
         return tensors, _load_elsewhere(name, backbone, set(stored), report)
     adapter, report_of_part = backbone.checkpoint_adapter, LoadReport(report.path, '')
     try:
-        weights = recognise({'state_dict': stored}, adapter.layouts(type(backbone)), report.path)
+        weights = recognise(OpenedFile(stored, report.path), adapter.layouts(type(backbone)))
         fitted = adapter.fit(backbone, weights, options, report_of_part)
     except CheckpointError:
         fitted = {}

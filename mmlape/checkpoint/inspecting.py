@@ -14,7 +14,7 @@ from mmlape.errors import CheckpointError
 from mmlape.files import sha256
 from mmlape.log import log
 from mmlape.weights.download import local_path
-from mmlape.weights.reading import AVERAGES, averages_only, not_finite, read_checkpoint, state_dict_of
+from mmlape.weights.reading import AVERAGES, OpenedFile, averages_only, not_finite, open_file
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 UNKNOWN = (
@@ -29,17 +29,17 @@ def inspect(path: str | Path) -> dict[str, object]:
     Raises:
         CheckpointError: If the file cannot be read, or no backbone recognises it.
     """
-    content = read_checkpoint(path)
-    tensors = state_dict_of(content, path)
+    file = open_file(path)
+    content, tensors = file.content, file.tensors
     if broken := not_finite(tensors):
         log(f'checkpoint {path}: {broken}', logging.WARNING)
     rows_of_head = describe_heads(tensors)
     try:
-        backbone, weights = recognise_backbone(content, path)
+        backbone, weights = recognise_backbone(file)
     except CheckpointError:
         if not rows_of_head:
             raise
-        return _head_alone(path, content, tensors, rows_of_head)
+        return _head_alone(file, tensors, rows_of_head)
     adapter = backbone.checkpoint_adapter
     rows, config, notes = adapter.describe(backbone, weights, str(path))
     if weights.dropped or weights.head_tensors:
@@ -65,19 +65,17 @@ def inspect(path: str | Path) -> dict[str, object]:
     }
 
 
-def _head_alone(
-    path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str]
-) -> dict[str, object]:
+def _head_alone(file: OpenedFile, tensors: dict[str, Tensor], rows: dict[str, str]) -> dict[str, object]:
     """Describe a file with a head, whose frozen backbone is in another file."""
-    metadata = read_metadata(content, path)
+    metadata = read_metadata(file)
     return {
-        'file': str(path),
-        'sha256': sha256(local_path(path)),
+        'file': file.path,
+        'sha256': sha256(local_path(file.path)),
         'layout': 'a head without its backbone',
         **rows,
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(metadata.normalisation or 'the file does not say how they were normalised'),
-        'to load it': f'mmlape test CONFIG {shlex.quote(str(path))}, where '
+        'to load it': f'mmlape test CONFIG {shlex.quote(file.path)}, where '
         "CONFIG's model.backbone.init_cfg names the backbone's file",
         'notes': 'the backbone leaves no trace in the file but its width',
     }

@@ -14,7 +14,7 @@ from mmlape.checkpoint.metadata import grid_in, parts_with_adapter, read_metadat
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
 from mmlape.weights.loading import Normalisation
-from mmlape.weights.reading import state_dict_of
+from mmlape.weights.reading import OpenedFile
 
 CLASS_HEADS = ('head.', 'head_dist.', 'pre_logits.')
 OTHER_PARTS = (
@@ -132,10 +132,8 @@ def _patterns(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return pairs
 
 
-def recognise(
-    content: Mapping, layouts: Iterable[Layout], path: object = '', model: nn.Module | None = None
-) -> Weights:
-    """Find the first layout that fits a file's tensors, and translate them; ``path`` and ``model`` are for messages.
+def recognise(file: OpenedFile, layouts: Iterable[Layout], model: nn.Module | None = None) -> Weights:
+    """Find the first layout that fits a file's tensors, and translate them; ``model`` is for messages.
 
     Where none fits, what stands before all names of a model is left out, such as ``model.`` of Lightning.
 
@@ -143,15 +141,15 @@ def recognise(
         CheckpointError: If none fits, or one that cannot be loaded.
     """
     layouts = list(layouts)
-    stored = _one_model(state_dict_of(content, path), path, layouts)
-    weights = _translated(content, stored, layouts, path)
+    stored = _one_model(file.tensors, file.path, layouts)
+    weights = _translated(file, stored, layouts)
     if weights is not None:
         return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
     first = sorted(_strip_backbone(stored))[:6]
     raise CheckpointError(
-        f'checkpoint {path}: matches no known layout ({names}); its first keys are {first}'
-        f'{whose_file(content, path, model) if model else ""}'
+        f'checkpoint {file.path}: matches no known layout ({names}); its first keys are {first}'
+        f'{whose_file(file, model) if model else ""}'
     )
 
 
@@ -159,23 +157,23 @@ def _fits(stored: Tensors, layouts: Iterable[Layout]) -> bool:
     return any(layout.named(stored) is not None for layout in layouts)
 
 
-def _translated(content: Mapping, stored: Tensors, layouts: Iterable[Layout], path: object) -> Weights | None:
+def _translated(file: OpenedFile, stored: Tensors, layouts: Iterable[Layout]) -> Weights | None:
     """Translate tensors by the first layout that fits; None if none does."""
     layout = next((layout for layout in layouts if layout.named(stored) is not None), None)
     if layout is None:
         return None
     if layout.refused:
-        raise CheckpointError(f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}')
+        raise CheckpointError(f'checkpoint {file.path} is of {layout.name}, which cannot be loaded: {layout.refused}')
     tensors = layout.named(stored) or {}
     try:
         tensors = layout.rename(tensors) if layout.rename else tensors
     except CheckpointError as error:
-        raise CheckpointError(f'checkpoint {path}: {error}') from error
+        raise CheckpointError(f'checkpoint {file.path}: {error}') from error
     others = () if layout.complete else ('/', *OTHER_PARTS)
     heads = () if layout.complete else CLASS_HEADS
     dropped = [name for name in tensors if name.startswith(others)]
     head_tensors = {name: v for name, v in tensors.items() if name.startswith(heads) and name not in dropped}
-    metadata = read_metadata(content, str(path))
+    metadata = read_metadata(file)
     return Weights(
         layout.name,
         {name: value for name, value in tensors.items() if name not in dropped and name not in head_tensors},
@@ -183,8 +181,8 @@ def _translated(content: Mapping, stored: Tensors, layouts: Iterable[Layout], pa
         [name.removeprefix('/') for name in dropped],
         recorded=metadata.backbone,
         normalisation=metadata.normalisation or layout.normalisation,
-        config=stored_config(content),
-        path=str(path),
+        config=stored_config(file),
+        path=file.path,
         arguments=layout.arguments,
         rows=layout.rows,
     )
@@ -240,26 +238,26 @@ def _every_layout() -> Iterator[Layout]:
         yield from backbone.checkpoint_adapter.layouts(backbone)
 
 
-def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
+def recognise_backbone(file: OpenedFile) -> tuple[type, Weights]:
     """Find the class of the registered backbone that a file's tensors are of, and translate them.
 
     Raises:
         CheckpointError: If no layout of any backbone fits.
     """
-    stored = _one_model(state_dict_of(content, path), path)
+    stored = _one_model(file.tensors, file.path)
     for backbone in backbones():
         adapter: Any = backbone.checkpoint_adapter
-        weights = _translated(content, stored, adapter.layouts(backbone), path)
+        weights = _translated(file, stored, adapter.layouts(backbone))
         if weights and adapter.owns(backbone, weights):
             return backbone, weights
-    recognise(content, _every_layout(), path)
-    raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
+    recognise(file, _every_layout())
+    raise CheckpointError(f'checkpoint {file.path}: no registered backbone takes it for its own')
 
 
-def whose_file(content: Mapping, path: object, model: nn.Module) -> str:
+def whose_file(file: OpenedFile, model: nn.Module) -> str:
     """Say of which other model a file is, for the end of a message; '' if that is not known."""
     try:
-        backbone, weights = recognise_backbone(content, path)
+        backbone, weights = recognise_backbone(file)
     except CheckpointError:
         return ''
     classes = {type(part) for part in parts_with_adapter(model).values()}

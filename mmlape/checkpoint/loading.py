@@ -18,7 +18,7 @@ from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_
 from mmlape.errors import ConfigError
 from mmlape.log import log
 from mmlape.weights.loading import LoadReport, below_prefix, fill, other_normalisation, require_memory, without
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.weights.reading import OpenedFile, open_file
 from mmlape.weights.wrapping import unwrapped
 
 __all__ = [
@@ -33,13 +33,9 @@ __all__ = [
 ]
 
 
-STATE_DICT = 'the state dict'
-"""The name of weights that are given without a file."""
-
-
 def load_backbone(
     model: Any,
-    checkpoint: str | os.PathLike | Mapping,
+    checkpoint: str | os.PathLike | Mapping | OpenedFile,
     grid: int | tuple[int, int] | None = None,
     strict: bool = True,
     allow_joining_mismatch: bool = False,
@@ -70,12 +66,12 @@ def load_backbone(
             strict refuses.
     """
     options = LoadOptions(grid, allow_joining_mismatch, adapt_channels)
-    content, path = _content_of(checkpoint)
+    file = open_file(checkpoint)
     with unwrapped(model) as inner:
-        require_memory(inner, path)
+        require_memory(inner, file.path)
         adapter = inner.checkpoint_adapter
-        weights = recognise(content, adapter.layouts(type(inner)), path, inner)
-        report = LoadReport(path, weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
+        weights = recognise(file, adapter.layouts(type(inner)), inner)
+        report = LoadReport(file.path, weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
         report.normalisation = weights.normalisation
         tensors = fit_channels(adapter.fit(inner, weights, options, report), inner.state_dict(), options, report)
         _compare_record(inner, weights.recorded, options, report)
@@ -85,7 +81,7 @@ def load_backbone(
             report,
             strict,
             may_be_new=lambda name: adapter.may_be_new(inner, name, weights, options),
-            hint=lambda: whose_file(content, path, inner),
+            hint=lambda: whose_file(file, inner),
         )
     return report
 
@@ -99,13 +95,6 @@ def _compare_record(model: Any, recorded: dict[str, Any], options: LoadOptions, 
         report.warnings.append(f'{different}: its weights fit, but were trained as another function')
     elif not options.allow_joining_mismatch:
         report.notes += filter(None, [ambiguity(recorded, model)])
-
-
-def _content_of(checkpoint: str | os.PathLike | Mapping) -> tuple[Mapping, str]:
-    """Return what a file holds, and its name for messages."""
-    if isinstance(checkpoint, Mapping):
-        return checkpoint, STATE_DICT
-    return read_checkpoint(checkpoint), os.fspath(checkpoint)
 
 
 def load_weights(model: nn.Module, checkpoint: str | os.PathLike | Mapping, **options) -> LoadReport:
@@ -125,8 +114,7 @@ def load_weights(model: nn.Module, checkpoint: str | os.PathLike | Mapping, **op
     with unwrapped(model) as inner:
         if hasattr(inner, 'checkpoint_adapter'):
             return load_backbone(inner, checkpoint, **options)
-        content, path = _content_of(checkpoint)
-        return load_model(inner, path, content=content, **options)
+        return load_model(inner, checkpoint, **options)
 
 
 def is_pretrained(cfg: Mapping) -> bool:
@@ -164,11 +152,10 @@ def load_pretrained(model: Any) -> bool:
 
 def load_model(
     model: nn.Module,
-    path: str,
+    checkpoint: str | os.PathLike | Mapping | OpenedFile,
     strict: bool = True,
     resize: bool = False,
     fresh: Sequence[str] = (),
-    content: Mapping | None = None,
 ) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing or fine-tuning it.
 
@@ -178,24 +165,23 @@ def load_model(
 
     Args:
         model: The model.
-        path: The file.
+        checkpoint: The file, or what was read of it.
         strict: Refuse every difference; otherwise differences are only reported.
         resize: Resize the PE of another image size.
         fresh: Beginnings of the names of tensors that keep their initial values, such as
             ``head.layers.head.``, whether the file has them or not.
-        content: What ``read_checkpoint`` has read from ``path``, if that is done.
 
     Raises:
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
     """
-    content = read_checkpoint(path) if content is None else content
+    file = open_file(checkpoint)
     with unwrapped(model) as inner:
-        require_memory(inner, path)
-        report = LoadReport(str(path), 'complete model')
-        metadata = read_metadata(content, path)
+        require_memory(inner, file.path)
+        report = LoadReport(file.path, 'complete model')
+        metadata = read_metadata(file)
         report.normalisation = metadata.normalisation
         report.warnings += filter(None, [other_normalisation(report, inner)])
-        tensors = below_prefix(state_dict_of(content, path), inner, report)
+        tensors = below_prefix(file.tensors, inner, report)
         for name, backbone in parts_with_adapter(inner).items():
             recorded = metadata.backbones.get(name, {})
             tensors = _resized(backbone, tensors, name, grid_in(recorded.get('grid')), resize, report)
@@ -205,7 +191,7 @@ def load_model(
             report.notes += filter(None, [ambiguity(recorded, backbone)])
         adapter: Any = getattr(inner, 'checkpoint_adapter', None)
         layouts = [layout for layout in adapter.layouts(type(inner)) if layout.complete] if adapter else []
-        options, weights = LoadOptions(), recognise(content, layouts, path, inner) if layouts else None
+        options, weights = LoadOptions(), recognise(file, layouts, inner) if layouts else None
         elsewhere: list[str] = []
         if weights:
             report.layout, tensors = weights.layout, adapter.fit(inner, weights, options, report)
@@ -223,7 +209,7 @@ def load_model(
             may_be_new=may_be_new,
             fresh=fresh,
             elsewhere=elsewhere,
-            hint=lambda: whose_file(content, path, inner),
+            hint=lambda: whose_file(file, inner),
         )
     return report
 

@@ -23,7 +23,7 @@ from mmlape.errors import CheckpointError
 from mmlape.weights.download import local_path
 from mmlape.weights.loading import HALF, IMAGENET, Normalisation, normalisation_of
 from mmlape.weights.plain_config import read_plain
-from mmlape.weights.reading import AVERAGES, WRAPPERS
+from mmlape.weights.reading import AVERAGES, WRAPPERS, OpenedFile
 from mmlape.weights.wrapping import plain_names
 
 HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
@@ -49,21 +49,20 @@ TRAINING_ARGUMENTS = (
 """Arguments of backbones that trained weights do not depend on; files do not record them."""
 
 
-def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) -> Normalisation | None:
+def stored_normalisation(file: OpenedFile, recorded: Mapping) -> Normalisation | None:
     """Return what the weights in a file want, as far as it says so; ``recorded`` is our own metadata in it."""
-    meta, args = content.get('meta'), content.get('args')
-    meta = meta if isinstance(meta, Mapping) else {}
+    args = file.content.get('args')
     args = vars(args) if isinstance(args, Namespace) else {}
     usual = IMAGENET if args.get('imagenet_default_mean_and_std', True) else HALF
     code = 'BEiT' if 'imagenet_default_mean_and_std' in args else 'DeiT'
     sources = [
         _make(recorded, 1, 'recorded'),
         _make(
-            next(_named_dicts(stored_config(content), 'data_preprocessor'), {}),
+            next(_named_dicts(stored_config(file), 'data_preprocessor'), {}),
             1,
             'data_preprocessor of the stored config',
         ),
-        _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
+        _make(_pretrained_cfg(file.meta, local_path(file.path)), 255, "timm's pretrained_cfg"),
         _make(args, 255, "timm's training arguments"),
         replace(usual, source=f"{code}'s training arguments") if 'data_set' in args else None,
     ]
@@ -93,9 +92,9 @@ def config_beside(path: Path) -> Mapping:
     return _mapping(config.read_text(encoding='utf-8', errors='replace')) if known else {}
 
 
-def stored_config(content: Mapping) -> str:
+def stored_config(file: OpenedFile) -> str:
     """Return the text of the configuration that MMEngine stored in a file; '' if there is none."""
-    text = _mapping(content.get('meta')).get('cfg')
+    text = file.meta.get('cfg')
     return text if isinstance(text, str) else ''
 
 
@@ -170,18 +169,18 @@ def parts_with_adapter(model: nn.Module) -> dict[str, Any]:
     return {name: part for name, part in model.named_modules() if hasattr(type(part), 'checkpoint_adapter')}
 
 
-def read_metadata(content: Mapping, path: str | Path) -> Metadata:
-    """Return the metadata in what ``read_checkpoint`` has read from a file, without backbones if there is none.
+def read_metadata(file: OpenedFile) -> Metadata:
+    """Return the metadata in a file, without backbones if there is none.
 
     Of files that others have written, the normalisation may be known.
     """
-    stored = _mapping(_mapping(content.get('meta')).get(KEY))
+    stored = _mapping(_mapping(file.content.get('meta')).get(KEY))
     backbones = {}
-    for name, entry in (_mapping(stored.get('backbones')) or _noted_grids(content)).items():
+    for name, entry in (_mapping(stored.get('backbones')) or _noted_grids(file.content)).items():
         backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
         grid = grid_in(backbones[str(name)].pop('grid', None))
         backbones[str(name)] |= {'grid': list(grid)} if grid else {}
-    return Metadata(backbones, stored_normalisation(content, stored, path))
+    return Metadata(backbones, stored_normalisation(file, stored))
 
 
 def _noted_grids(content: Mapping) -> dict[str, dict]:

@@ -27,8 +27,10 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.engine.optim import quiet_logger
     from mmlape.lab.engine.trained import opened_config
     from mmlape.quiet import say
+    from mmlape.weights.closed import allow_writing
 
     with opened_config(args.config, args.cfg_options, also=('train_dataloader', 'val_dataloader')) as cfg:
+        allow_writing(args.json, args.browse)
         with quiet_logger():
             report = full_check(cfg, args.splits, args.sample, args.workers)
         print_report(report)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mmlape.weights.loading import LoadReport
+    from mmlape.weights.reading import OpenedFile
 
 
 DEIT = "DeiT's published weights"
@@ -52,19 +53,12 @@ class Papers(Extension):
     }
 
     def load_model(
-        self,
-        model: 'nn.Module',
-        path: str,
-        content: Mapping[str, Any],
-        *,
-        strict: bool,
-        resize: bool,
-        fresh: Sequence[str],
+        self, model: 'nn.Module', file: 'OpenedFile', *, strict: bool, resize: bool, fresh: Sequence[str]
     ) -> 'LoadReport | None':
         """Load what our backbones write, and released models of others, whose names are translated."""
         from mmlape.checkpoint.loading import load_model
 
-        return load_model(model, path, strict, resize, fresh, content)
+        return load_model(model, file, strict, resize, fresh)
 
     def metadata(self, model: 'nn.Module') -> dict[str, Any]:
         """Return what names and shapes of backbones do not tell, and how images are normalised."""
@@ -106,6 +100,12 @@ class Papers(Extension):
         from mmlape.extension.metafiles import paper_figures
 
         return paper_figures(config)
+
+    def weights_source(self, path: str) -> str | None:
+        """Read the metafiles of our configs."""
+        from mmlape.extension.metafiles import weights_source
+
+        return weights_source(path)
 
     def exporting(self) -> AbstractContextManager[None]:
         """Compute deformable attention by gathers."""

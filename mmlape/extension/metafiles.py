@@ -2,6 +2,7 @@
 
 import functools
 from fractions import Fraction
+from pathlib import Path
 
 import yaml
 
@@ -41,6 +42,18 @@ def paper_figures(config: str) -> PaperFigures | None:
         tuple(map(_quotation, results)),
         _fractions(entry['Paper Fractions']) if 'Paper Fractions' in entry else {},
     )
+
+
+def weights_source(path: str) -> str | None:
+    """Return how a file of starting weights comes to be; None if nothing tells."""
+    folder = Path(path).parent.name
+    for name, entry in read_metafiles('Models').items():
+        is_of_run, is_kept = name == folder, path.endswith(entry.get('Starts Others As', '/'))
+        if is_of_run or is_kept:
+            config = f'mmlape::{entry["Config"].removeprefix("configs/").removesuffix(".py")}'
+            converted = f', then `mmlape checkpoint convert CHECKPOINT {path} --to mmlape`' if is_kept else ''
+            return f'`mmlape train {config}` makes it{converted}'
+    return 'configs/running.md lists such files and their sources' if folder == 'pretrained' else None
 
 
 def _quotation(result: dict) -> Quotation:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mmlape.weights.loading import LoadReport
+    from mmlape.weights.reading import OpenedFile
 
 GROUP = 'mmlape.extensions'
 Answer = TypeVar('Answer')
@@ -143,21 +144,13 @@ class Extension:
     on_figures: Mapping[str, str] = {}
 
     def load_model(
-        self,
-        model: 'nn.Module',
-        path: str,
-        content: Mapping[str, Any],
-        *,
-        strict: bool,
-        resize: bool,
-        fresh: Sequence[str],
+        self, model: 'nn.Module', file: 'OpenedFile', *, strict: bool, resize: bool, fresh: Sequence[str]
     ) -> 'LoadReport | None':
         """Load weights into a complete model, to resume, to test or to start from; None leaves it to the laboratory.
 
         Args:
             model: The model, without the wrapper of distributed training.
-            path: The file.
-            content: What `mmlape.weights.reading.read_checkpoint` returns of it.
+            file: What was read of the weights.
             strict: Refuse every difference; otherwise differences are only reported.
             resize: Fit what depends on the size of the images, where a run starts from the file.
             fresh: Beginnings of the names of tensors that keep their initial values.
@@ -203,6 +196,10 @@ class Extension:
 
     def paper_figures(self, config: str) -> PaperFigures | None:
         """Return what papers print of the model of a config, by the config's name; None if nothing."""
+        return None
+
+    def weights_source(self, path: str) -> str | None:
+        """Return how a file of starting weights, which is not there, comes to be; None if it is not known."""
         return None
 
     def exporting(self) -> AbstractContextManager[None]:

@@ -11,10 +11,13 @@ under its path.
 """
 
 import contextlib
+import inspect
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 from mmengine import registry as root
+from mmengine.utils import apply_to
 
 from mmlape.lab.extension import extensions
 from mmlape.mim import adapt_mmengine
@@ -101,3 +104,79 @@ OPTIM_WRAPPER_CONSTRUCTORS = child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.lab.eng
 VISBACKENDS = child('VISBACKENDS', 'mmlape.lab.engine.trackers')
 OPTIM_WRAPPERS = child('OPTIM_WRAPPERS', 'mmlape.lab.engine.optim')
 PARAM_SCHEDULERS = child('PARAM_SCHEDULERS', 'mmlape.lab.engine.schedule')
+
+
+def class_of(node: Any, default_scope: str | None, registry: str, default: str | None = None) -> type | None:
+    """Return the class that a part of a config is built from, in the scope that MMEngine builds it in.
+
+    Args:
+        node: The part; ``default`` stands for a ``type`` that it does not have.
+        default_scope: The config's.
+        registry: Of MMEngine, such as 'DATASETS'.
+        default: See ``node``.
+
+    Returns:
+        None if the part names no class that there is.
+    """
+    found = node if isinstance(node, Mapping) else {}
+    return resolve_class(found.get('type', default), default_scope, registry, found.get('_scope_'))
+
+
+def resolve_class(given: Any, default_scope: str | None, registry: str, scope: str | None = None) -> type | None:
+    """Return what a ``type`` is or names: it is a class, a name with or without a scope, or the path of an import."""
+    if isinstance(given, str) and given:
+        given = _found(getattr(root, registry), given, default_scope or 'mmengine', scope)
+    return given if inspect.isclass(given) else None
+
+
+def _found(registry: root.Registry, text: str, *scopes: str | None) -> Any:
+    """Return what a text names in the last of the scopes that is one; None if nothing."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(RuntimeError):
+        for scope in scopes:
+            place = stack.enter_context(registry.switch_scope_and_registry(scope))
+        return place.get(text)
+    return None
+
+
+def is_a(node: Any, cls: type, default_scope: str | None, registry: str) -> bool:
+    """Return whether the ``type`` of a part of a config is a class, or one that is derived from it."""
+    return issubclass(class_of(node, default_scope, registry) or object, cls)
+
+
+def with_names(node: Any, default_scope: str | None) -> Any:
+    """Return a part of a config with the name of each registered class and function in place of the thing itself.
+
+    What no registry has stays.
+    """
+    things: list[Any] = []
+    apply_to(node, _is_thing, things.append)
+    return apply_to(node, _is_thing, lambda thing: _name_of(thing, default_scope)) if things else node
+
+
+def _is_thing(value: Any) -> bool:
+    return inspect.isclass(value) or inspect.isfunction(value)
+
+
+def _name_of(thing: Any, default_scope: str | None) -> Any:
+    """Return a text that names a class or a function in a config of this scope; the thing itself if none does."""
+    package, roots = thing.__module__.partition('.')[0], [one for one in vars(root).values() if _is_root(one)]
+    with contextlib.suppress(ImportError):  # which puts the registries of its package into MMEngine's
+        import_module(f'{package}.registry')
+    for registry in roots:
+        if package in registry.children:
+            _found(registry, f'{package}.{thing.__name__}', 'mmengine')  # a lazy registry has it from then on
+        for scope, name in _names_in(registry, thing):
+            for text in (thing.__name__, name, f'{scope}.{name}'):
+                if _found(registry, text, default_scope or 'mmengine') is thing:
+                    return text
+    return thing
+
+
+def _is_root(value: Any) -> bool:
+    return isinstance(value, root.Registry)
+
+
+def _names_in(registry: root.Registry, thing: Any) -> Iterator[tuple[str, str]]:
+    yield from ((registry.scope, name) for name, found in registry.module_dict.items() if found is thing)
+    for child in registry.children.values():
+        yield from _names_in(child, thing)

@@ -13,7 +13,7 @@ from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import RESIZE_MODES, Grid
 from mmlape.models.position import AttentionPosition, kinds
 from mmlape.models.position.base import resize_absolute
-from mmlape.weights.reading import state_dict_of, weights_in
+from mmlape.weights.reading import OpenedFile, state_dict_of, weights_in
 
 NAME = 'the state dict'
 
@@ -48,7 +48,7 @@ def resize_pos_embed(
     known = None if source is None else require_grid(source, 'resize_pos_embed: source')
     state_dict_of(state_dict, NAME)  # checks it
     stored = {name: value for name, value in weights_in(state_dict, NAME).items() if isinstance(value, Tensor)}
-    model_class, weights = recognise_backbone(state_dict, NAME)
+    model_class, weights = recognise_backbone(OpenedFile(state_dict, NAME))
     known = known or weights.grid
     adapter = model_class.checkpoint_adapter
     tables, tokens = adapter.tables(weights), adapter.table_tokens(model_class, weights)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import CheckpointError
 from mmlape.log import log
-from mmlape.weights.reading import not_finite, read_checkpoint, require_finite, state_dict_of
+from mmlape.weights.reading import OpenedFile, not_finite, require_finite
 from mmlape.weights.wrapping import unwrapped
 
 TOLERANCE = 0.5
@@ -93,27 +93,23 @@ def summary_of_resized(resized: dict[str, str]) -> str:
     return '; '.join(f'resized {summary(names)}: {how}' for how, names in changes.items())
 
 
-def load_exactly(
-    model: nn.Module, path: str, strict: bool = True, fresh: Sequence[str] = (), content: Mapping | None = None
-) -> LoadReport:
+def load_exactly(model: nn.Module, file: OpenedFile, strict: bool = True, fresh: Sequence[str] = ()) -> LoadReport:
     """Load a file of the same model, whose tensors have the model's names.
 
     Args:
         model: The model, also compiled, distributed or averaged.
-        path: The file.
+        file: The file.
         strict: Refuse every difference; otherwise differences are only reported.
         fresh: Beginnings of the names of tensors that keep their initial values, such as
             ``head.layers.head.``, whether the file has them or not.
-        content: What ``read_checkpoint`` has read from ``path``, if that is done.
 
     Raises:
-        CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
+        CheckpointError: For no match at all, or, if ``strict``, any difference.
     """
-    content = read_checkpoint(path) if content is None else content
     with unwrapped(model) as inner:
-        require_memory(inner, path)
-        report = LoadReport(str(path), 'complete model')
-        tensors = without(below_prefix(state_dict_of(content, path), inner, report), fresh, report)
+        require_memory(inner, file.path)
+        report = LoadReport(file.path, 'complete model')
+        tensors = without(below_prefix(file.tensors, inner, report), fresh, report)
         known = tuple(fresh)
         fill(inner, tensors, report, strict, may_be_new=lambda name: name.startswith(known), fresh=fresh)
     return report
@@ -207,12 +203,12 @@ def fill(
         report.problems.append(f'dropped and new: {summary(lost)}; the file has them, but not where such files do')
     report.loaded = list(matching)
     explained = hint() if report.problems else ''
-    if not matching:
+    if not wanted.keys() & tensors.keys():
         raise CheckpointError(
             f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the '
             f'file has {sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{explained}'
         )
-    if report.problems and strict:
+    if report.problems and (strict or not matching):
         shown = '\n  '.join(report.problems[:12])
         more = f'\n  ... and {len(report.problems) - 12} more' if len(report.problems) > 12 else ''
         raise CheckpointError(

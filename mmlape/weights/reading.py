@@ -6,6 +6,8 @@ can run any code in a file.
 """
 
 import argparse
+import codecs
+import contextlib
 import json
 import logging
 import os
@@ -15,13 +17,15 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mmlape.errors import CheckpointError, MissingCheckpointError
+from mmlape.errors import CheckpointError, MissingCheckpointError, shown
 from mmlape.log import log
 from mmlape.weights.download import local_path
 from mmlape.weights.wrapping import plain_names
@@ -31,7 +35,18 @@ FREE_BYTES = 64 * 2**20
 """An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to
 ``FREE_BYTES``."""
 
-_OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS, without the file itself'}
+_OTHERS = {
+    b'<': 'a web page: download the file itself',
+    b'version https://git-lfs': 'a pointer of Git LFS, without the file itself: git lfs pull',
+    b'\x1f\x8b': 'packed by gzip: unpack it',
+    b'\x89HDF': 'of HDF5, as Keras writes it: save it as safetensors there',
+    b'\x93NUMPY': 'one array of NumPy: save all by name, with numpy.savez',
+    b'\x80': "a pickle without PyTorch's header, such as detectron2's .pkl: if you trust it with this machine, "
+    'load it by pickle.load, make its arrays tensors, and write it with torch.save',
+}
+"""What files of other kinds are, and what to do, by their beginning."""
+_OF_TORCH = b'\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
+"""The number that a file of PyTorch before version 1.6 begins with, as a pickle has it."""
 INDEX = '.index.json'
 """The end of the name of what lists the parts of weights, as transformers and accelerate write it."""
 PACKED = ('.pth', '.pth.tar', '.pt')
@@ -51,19 +66,31 @@ def format_of(path: Path, trusted: bool = False) -> str:
         CheckpointError: If it is of another kind, or declares more than its size can hold.
     """
     with open(path, 'rb') as file:
-        head = file.read(32)
+        head = file.read(512)
     if head.startswith(b'PK\x03\x04'):
         return _format_of_archive(path, trusted)
     if path.name.endswith(INDEX) and head.lstrip()[:1] == b'{':
         return 'index'
     if head[8:9] == b'{':  # before pickles, as the length of a header may begin like one
         return 'safetensors'
-    if head[:1] == b'\x80' and head[1:2] <= b'\x05':  # PyTorch's format before version 1.6
+    if _OF_TORCH in head[:32]:
         return 'torch'
-    what = next((what for start, what in _OTHERS.items() if head.lstrip().startswith(start)), f'{head[:12]!r}...')
+    _refuse_parts(path, path.parent)
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    what = next((what for others, what in _OTHERS.items() if start.startswith(others)), f'{head[:12]!r}...')
+    what = 'packed by tar: unpack it' if head[257:262] == b'ustar' else what
     raise CheckpointError(
         f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) files are read'
     )
+
+
+def _refuse_parts(path: Path, folder: Path) -> None:
+    """Raise CheckpointError for what is in a folder of torch.distributed.checkpoint."""
+    if (folder / '.metadata').is_file():
+        raise CheckpointError(
+            f'checkpoint {path}: of torch.distributed.checkpoint, in parts; join them, python -m '
+            f'torch.distributed.checkpoint.format_utils dcp_to_torch {folder} joined.pth, and name that file'
+        )
 
 
 def _format_of_archive(path: Path, trusted: bool) -> str:
@@ -80,6 +107,11 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
             'it, pass --trust-checkpoint'
         )
     names = [member.filename for member in members]
+    if any(name.rpartition('/')[2] == 'constants.pkl' for name in names):
+        raise CheckpointError(
+            f'checkpoint {path}: a program of TorchScript; save its weights, '
+            "torch.save(torch.jit.load(FILE).state_dict(), 'weights.pth')"
+        )
     if any(name.rpartition('/')[2] == 'data.pkl' for name in names):
         return 'torch'
     if any(name.endswith('.npy') for name in names):
@@ -87,7 +119,8 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
     if len(_checkpoints_in(names)) == 1:
         return 'packed'
     raise CheckpointError(
-        f'checkpoint {path}: an archive without tensors, it holds {", ".join(names[:3]) or "nothing"}'
+        f'checkpoint {path}: an archive without tensors, it holds {", ".join(names[:3]) or "nothing"}; unpack it '
+        'and name the file of weights'
     )
 
 
@@ -122,8 +155,12 @@ def _read_parts(path: Path, map_location: str, mmap: bool) -> dict:
     try:
         parts = json.loads(path.read_bytes())['weight_map'].values()
         names = sorted({Path(part).name for part in parts})
+        if '' in names:
+            raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f'checkpoint {path}: no list of the parts of weights') from error
+        raise CheckpointError(
+            f'checkpoint {path}: no list of the parts of weights, {{"weight_map": {{NAME: FILE}}}}; download it again'
+        ) from error
     content: dict = {}
     for name in names:
         if name.endswith(INDEX):
@@ -188,16 +225,10 @@ def _safe_globals() -> list:
     Log histories, NumPy values, and DeiT's command line.
     """
     core = getattr(np, '_core', None) or np.core
-    dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
+    dtypes = {type(np.dtype(kind)) for kind in np.sctypeDict.values() if not issubclass(kind, np.object_)}
     arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
     history = (_history_class(), 'mmengine.logging.history_buffer.HistoryBuffer')
     return [history, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
-
-
-ADDRESSES = (
-    'http://', 'https://', 'torchvision://', 'modelzoo://', 'open-mmlab://', 'openmmlab://', 'mmcls://', 'pavi://',
-    r'(\S+\:)?s3://', r'(\S+\:)?petrel://',
-)  # fmt: skip
 
 
 def guard_mmengine() -> None:
@@ -210,7 +241,7 @@ def guard_mmengine() -> None:
     from mmengine.runner.checkpoint import CheckpointLoader
 
     if not _trusted:
-        CheckpointLoader.register_scheme(('', *ADDRESSES), load_from_file, force=True)
+        CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), load_from_file, force=True)
 
 
 def load_from_file(filename: str, map_location: str | None = None) -> dict:
@@ -241,7 +272,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     """
     path = local_path(path)
     if path.is_dir():
-        raise CheckpointError(f'checkpoint {path}: a folder; name the file of weights in it')
+        _refuse_parts(path, path)
+        raise CheckpointError(f'checkpoint {path}: a folder; name the file of weights in it{_weights_below(path)}')
     if not path.is_file():
         raise MissingCheckpointError(f'checkpoint {path}: there is no such file')
     if path.stat().st_size == 0:
@@ -271,7 +303,13 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
                     mmap=mmap and not misnamed,
                 )
     except pickle.UnpicklingError as error:
-        refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', str(error))
+        refused = re.search(r"GLOBAL `?([\w.]+\w)|(getattr of \w+)|<class '([\w.]+)'>", str(error))
+        reason = str(error).partition('WeightsUnpickler error:')[2].strip().partition('\n')[0]
+        if refused is None and reason:
+            raise CheckpointError(
+                f'checkpoint {path}: torch reads no such pickle without running code ({reason}); load it where it was '
+                'written, and save its tensors with torch.save'
+            ) from error
         if refused is None:
             raise CheckpointError(f'checkpoint {path}: not a PyTorch file, or truncated') from error
         raise CheckpointError(
@@ -280,11 +318,58 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
             'the file with this machine, pass --trust-checkpoint'
         ) from error
     except Exception as error:
-        reason = ' '.join(str(error).split())[:200]
-        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})') from error
+        reason = shown(error)[:200]
+        raise CheckpointError(f'checkpoint {path}: cannot be read, {_damage(path)}? ({reason})') from error
     if not isinstance(content, Mapping):
+        _refuse_parts(path, path.parent)
         raise CheckpointError(f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors')
     return content if isinstance(content, dict) else dict(content)
+
+
+def _damage(path: Path) -> str:
+    """Return what may be wrong with a file: an archive whose list of members can be read has its end."""
+    return 'damaged' if zipfile.is_zipfile(path) else 'truncated or damaged'
+
+
+def _weights_below(folder: Path) -> str:
+    """Return the files in a folder that could be meant, ': a.pth, b.pth'."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        with contextlib.suppress(CheckpointError, OSError):
+            found += [path.name] if path.is_file() and format_of(path) else []
+    return f': {", ".join(found[:6])}' if found else ''
+
+
+STATE_DICT = 'the state dict'
+"""The name of weights that are given without a file."""
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A checkpoint that was read once, for all who ask it."""
+
+    content: Mapping[str, Any]  # what `read_checkpoint` returns
+    path: str = STATE_DICT  # for messages
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights by name, see `state_dict_of`."""
+        return state_dict_of(self.content, self.path)
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What MMEngine stores beside the weights; empty if there is nothing."""
+        meta = self.content.get('meta')
+        return meta if isinstance(meta, Mapping) else {}
+
+
+def open_file(checkpoint: str | os.PathLike | Mapping | OpenedFile, mmap: bool = False) -> OpenedFile:
+    """Open a checkpoint: a file, see `read_checkpoint`, or what is read or opened already."""
+    if isinstance(checkpoint, OpenedFile):
+        return checkpoint
+    if isinstance(checkpoint, Mapping):
+        return OpenedFile(checkpoint)
+    return OpenedFile(read_checkpoint(checkpoint, mmap=mmap), os.fspath(checkpoint))
 
 
 def averages_only(content: Mapping) -> bool:
@@ -363,7 +448,11 @@ def weights_in(content: Mapping, path: str | os.PathLike) -> Mapping:
             f'checkpoint {path}: has tensors under {" and ".join(map(repr, others[:8]))}; give '
             f'mmlape.load_weights one of them: mmlape.checkpoint.read_checkpoint(FILE)[{others[0]!r}]'
         )
-    raise CheckpointError(f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}')
+    kinds = sorted({type(value).__name__ for value in content.values()})
+    arrays = '; make them tensors with torch.as_tensor, and save it again' if 'ndarray' in kinds else ''
+    raise CheckpointError(
+        f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}, of {kinds[:4]}{arrays}'
+    )
 
 
 def _has_tensors(content: Mapping) -> bool:

@@ -20,6 +20,7 @@ from mmlape.lab.analysis.drawing import draw_sample, palette_of, place_labels
 from mmlape.lab.analysis.inference import compare_on_dataset, init_model, predict_batch
 from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.weights.reading import open_file
 
 CLASSES = ('ant', 'bee', 'cat')
 CONFIGS = tiny.ROOT / 'configs'
@@ -216,7 +217,7 @@ def test_beside_its_ground_truth_an_image_is_turned_as_it_is_loaded(segmenter, t
     for file, options in ((image, dict(exif=exif)), (labels, {})):
         stored = Image.open(file)
         stored.crop((0, 0, stored.width, stored.height - 8)).save(file, **options)
-    model = init_model(tiny.write_config(tmp_path, own), checkpoint, 'cpu')
+    model = init_model(tiny.write_config(tmp_path, own), open_file(checkpoint), 'cpu')
     (path,) = compare_on_dataset(model, [1], tmp_path)
     ids = np.asarray(Image.open(labels)).astype(int) - 1
     stored = np.asarray(Image.open(image))

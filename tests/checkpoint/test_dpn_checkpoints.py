@@ -19,6 +19,7 @@ from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.models import VisionTransformer
 from mmlape.models.names import get_model
+from mmlape.weights.reading import open_file
 
 D, HEADS, PATCH, SIDE = 128, 2, 8, 32
 TANH_GELU = dict(type='GELU', approximate='tanh')
@@ -135,7 +136,7 @@ def test_the_papers_models_are_named():
         source = get_model(name)
         content = {key: torch.from_numpy(value) for key, value in to_flax(source).items()}
         content['pre_logits/kernel'] = torch.zeros(source.embed_dims, source.embed_dims)
-        kind, weights = recognise_backbone(content)
+        kind, weights = recognise_backbone(open_file(content))
         rows, config, notes = kind.checkpoint_adapter.describe(kind, weights, 'a.npz')
         assert rows['model'] == name and MODELS.build({**config, 'init_cfg': None}).arguments == source.arguments
         assert any(f'hidden_dim={source.embed_dims}' in note for note in notes)

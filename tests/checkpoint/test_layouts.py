@@ -25,6 +25,7 @@ from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, TimmViT, ViTAdapter, ViTPyramid
 from mmlape.models.vit.bases import UNI_PERCEIVER
 from mmlape.projects import CeiT, T2TViT
+from mmlape.weights.reading import open_file
 
 Tensors = dict[str, Tensor]
 D, PATCH = 24, 8
@@ -232,6 +233,10 @@ ROWS = {
         'mmpretrain', vit, by(*OF_MMPRETRAIN), beside={'head.layers.head.weight': torch.ones(10, D)},
         wrapper='state_dict',
     ),
+    'mmpretrain, BEiT': Row(
+        'mmpretrain', lambda: vit(**VIT_BEIT), by(UNISCALE, *OF_MMPRETRAIN),
+        beside={'backbone.ln2.weight': torch.ones(D)}, wrapper='state_dict', kept=False,
+    ),
     'mmseg': Row(
         'mmseg', lambda: vit(**OF_TORCH), by(*OF_MMSEG), beside={'decode_head.layers.0.x': torch.ones(3)},
         wrapper='state_dict', kept=False,
@@ -311,7 +316,7 @@ def test_each_layout_is_read_described_and_written(tmp_path, name):
     source = row.build()
     public = row.public(source.state_dict())
     path = save(tmp_path / 'a.pth', {**public, **row.beside}, row.wrapper)
-    kind, weights = recognise_backbone(read_checkpoint(path), path)
+    kind, weights = recognise_backbone(open_file(path))
     is_giant = row.layout == 'dinov2-giant'  # which is TimmViT's, but for those who ask for ours
     assert kind is (TimmViT if is_giant else type(source))
     assert is_giant or weights.layout == inspect(path)['layout'] == row.layout

@@ -24,6 +24,7 @@ from mmlape.lab.analysis.inference import init_model, predict
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
+from mmlape.weights.reading import open_file
 
 DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 COMMON = ('model.backbone.init_cfg=None', 'model.backbone.pe_joining=default')
@@ -67,7 +68,7 @@ def test_the_commands_take_a_released_file(mini, tmp_path):
     own, public = released(load_config(DETECTOR, options))
     assert set(own) != set(public)
     file = save(tmp_path / 'public.pth.tar', public, 'state_dict', meta=dict(mmcv_version='1.4.2', epoch=36))
-    model = init_model(DETECTOR, save(tmp_path / 'own.pth', own, 'state_dict'), 'cpu', options)
+    model = init_model(DETECTOR, open_file(save(tmp_path / 'own.pth', own, 'state_dict')), 'cpu', options)
     expected = sorted(predict(model, image).pred_instances.scores.tolist())
     assert len(expected) == 5
 

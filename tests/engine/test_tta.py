@@ -14,6 +14,7 @@ from mmlape.lab.engine import evaluator
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import RATIOS, augment
 from mmlape.lab.engine.optim import build_model
+from mmlape.weights.reading import open_file
 
 RESIZE = """
 test_pipeline.insert(1, dict(type='Resize', scale=(96, 48), keep_ratio=True))
@@ -33,7 +34,7 @@ def test_labels_are_those_of_the_mean_of_all_views(config, tmp_path):
     result = evaluator.test(cfg, tmp_path / 'm.pth', tmp_path, save_pred=True, show=False, tta=(1.0, 1.5))
     assert result['tta'] == [1.0, 1.5]
     del cfg.test_dataloader.dataset.pipeline[1]  # views by hand have their size
-    model, differ = init_model(cfg, tmp_path / 'm.pth', 'cpu'), 0
+    model, differ = init_model(cfg, open_file(tmp_path / 'm.pth'), 'cpu'), 0
     for file in sorted((config.parent / 'data' / 'images' / 'validation').iterdir()):
         image, total = mmcv.imread(str(file)), 0
         for side in (48, 72):

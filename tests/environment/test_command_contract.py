@@ -270,8 +270,6 @@ COMMANDS_CALLED = {
             'mmlape.lab.export.model.export': WRITTEN,
             'mmlape.lab.export.model.image_size': (8, 8),
             'mmlape.backbones.export_backbone_of': WRITTEN,
-            'mmlape.lab.export.integer.export_integers': WRITTEN,
-            'mmlape.lab.export.integer.calibration_files': ([], []),
             'mmlape.lab.export.model.complete': None,
             'mmlape.lab.export.check.check': SimpleNamespace(passes=True),
             'mmlape.lab.analysis.images.files_of': [],
@@ -280,8 +278,7 @@ COMMANDS_CALLED = {
             'trained': [('b.py m.pth',), ('a.py n.pth',)],
             '--size': [('--size 32',), ('--size 32 48',)],
             '--batch': [('--batch 4',), ('--batch dynamic',)],
-            '--precision': [('--precision fp16',)],
-            '--calibration': [('--precision int8 --calibration d',)],
+            '--graph': [('--check d --graph g.onnx',)],
             '--out': [('--out p.onnx',), ('--out made',)],
         },
         '--out o.onnx',
@@ -532,7 +529,7 @@ UNUSED = {
     'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
     'status --json --watch': 'not allowed with argument',
     'print-config a.py --from --shorten 0.5': 'give no --shorten',
-    'export-onnx a.py m.pth --calibration d': '--precision int8 and --calibration DIR belong together',
+    'export-onnx a.py m.pth --graph g.onnx': '--graph names what --check DIR compares',
     'make-mini-data d --density 1 2': '--density is an option of objects (--objects)',
 }
 

@@ -13,8 +13,6 @@ from model_helpers import vit as smaller_vit
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.compiling import SIZES, compile_mode
-from mmlape.lab.engine.compiling import _compile as compile_in_place
 from mmlape.lab.engine.hooks import CompileBackboneHook
 from mmlape.models import ViTAdapter
 from mmlape.projects import CeiT, T2TViT
@@ -207,32 +205,10 @@ def test_layers_share_graphs_and_new_sizes_end_to_need_others(counted):
     assert 0 < counts[0] < 12 and len(set(counts[-3:])) == 1
 
 
-def test_graphs_are_refused_where_gradients_accumulate():
-    assert compile_mode(dict(compile_backbone='graphs')) == 'graphs'
-    with pytest.raises(ConfigError, match='gradients that accumulate .* use --compile layers'):
-        compile_mode(dict(compile_backbone='graphs', optim_wrapper=dict(accumulative_counts=2)))
-
-
-def test_graphs_are_of_the_first_eight_sizes(monkeypatch):
-    """As in detection, where batches have many sizes: those that have no graph run as they are."""
-    torch._dynamo.reset()
-    counter, original = CompileCounterWithBackend('eager'), torch.nn.Module.compile
-    monkeypatch.setattr(
-        torch.nn.Module, 'compile', lambda self, mode, dynamic: original(self, backend=counter, dynamic=dynamic)
-    )
-    model = torch.nn.Conv2d(3, 4, 3)
-    run = copy.deepcopy(model)
-    limits = dict(recompile_limit=1, accumulated_recompile_limit=1)  # whatever other tests have raised them to
-    with torch._dynamo.config.patch(**limits), torch.no_grad():
-        assert compile_in_place(run, 'graphs', 'graphs') == 1
-        check(model, run, *((64, 32 + 8 * step) for step in range(SIZES + 3)), (64, 32))
-    assert counter.frame_count == SIZES == 8
-
-
-def test_graphs_need_a_gpu_and_layers_a_backbone_that_names_them():
+def test_layers_need_a_backbone_that_names_them():
     model = torch.nn.Module()
     model.backbone = torch.nn.Linear(1, 1)
-    for value, message in (('graphs', 'needs a GPU'), ('layers', 'Linear names no parts')):
+    for value, message in (('graphs', "give 'layers', True"), ('layers', 'Linear names no parts')):
         runner = SimpleNamespace(model=model, cfg=Config(dict(compile_backbone=value)))
         with pytest.raises(ConfigError, match=message):
             CompileBackboneHook().before_run(runner)

@@ -16,6 +16,7 @@ from mmlape.models.base.figures import attended_grids, layer_positions
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.swin.checkpoint import LAYOUTS
 from mmlape.models.swin.layers import PatchMerging, apart_in, merge_cells
+from mmlape.weights.reading import open_file
 
 
 def test_windows_of_each_stage(tmp_path):
@@ -50,7 +51,7 @@ def test_agrees_with_mmpretrain(pe_type, size):
     arch = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
     options = dict(img_size=32, window_size=4, out_indices=(0, 1), pad_small_map=False)
     theirs = randomise(TheirSwin(arch, use_abs_pos_embed=pe_type == SWIN_BOTH, **options)).double()
-    weights = recognise(theirs.state_dict(), LAYOUTS)
+    weights = recognise(open_file(theirs.state_dict()), LAYOUTS)
     assert weights.layout == 'mmpretrain'
     ours = swin(pe_type=pe_type, out_indices=(0, 1), out_type='featmap').double()
     ours.load_state_dict(weights.tensors)
@@ -68,7 +69,7 @@ def test_small_maps_are_padded_and_shifted_as_mmdetection_does(package):
     options = dict(arch=stages, pad_small_map=True) if package == 'mmpretrain' else dict(stages, strides=(4, 2))
     theirs = randomise(theirs(window_size=4, out_indices=(0, 1), **options)).double()
     ours = swin(img_size=224, out_indices=(0, 1), out_type='featmap', pad_small_map=True).double()
-    ours.load_state_dict(recognise(theirs.state_dict(), LAYOUTS).tensors)
+    ours.load_state_dict(recognise(open_file(theirs.state_dict()), LAYOUTS).tensors)
     for size in ((16, 64), (32, 32), (9, 90), (5, 7)):
         image = torch.randn(2, 3, *size, dtype=torch.float64)
         for mine, other in zip(ours(image), theirs(image), strict=True):

@@ -7,6 +7,7 @@ from model_helpers import randomise
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionPosition
+from mmlape.weights.reading import open_file
 
 
 @pytest.mark.parametrize('cls', [VisionTransformer, DistilledVisionTransformer])
@@ -19,7 +20,7 @@ def test_agrees_with_mmpretrain(tiny_arch, cls):
     peer = getattr(peers, cls.__name__)
     theirs = randomise(peer(tiny_arch, img_size=32, patch_size=8, out_type='raw', out_indices=[1, 3]))
     ours = cls(tiny_arch, 32, 8, out_type='raw', out_indices=[1, -1]).eval()
-    weights = recognise(theirs.state_dict(), LAYOUTS)
+    weights = recognise(open_file(theirs.state_dict()), LAYOUTS)
     assert weights.layout == 'mmpretrain'
     ours.load_state_dict(weights.tensors)
     for size in ((32, 32), (48, 24)):

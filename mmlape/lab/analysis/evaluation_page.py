@@ -46,6 +46,7 @@ class EvaluationPageHook(Hook):
 
     changes_results = False
     priority = 'LOW'
+    counts = {}
 
     def __init__(self, out: str, title: str, worst: int = WORST) -> None:
         self.out = Path(out)

@@ -25,19 +25,20 @@ from mmlape.lab.analysis.images import to_array
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
 from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
 from mmlape.lab.datasets.transforms import patch_size
-from mmlape.lab.engine.config import apply_options, load_config, parse_options
+from mmlape.lab.engine.config import apply_options, load_config, name_types, parse_options
 from mmlape.lab.engine.evaluator import TASKS
-from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
+from mmlape.lab.engine.graphs import Graph, install_graph
 from mmlape.lab.engine.loading import load_model, other_names
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import classes_of
 from mmlape.lab.registry import TRANSFORMS
-from mmlape.weights.reading import read_checkpoint
+from mmlape.weights.closed import as_now
+from mmlape.weights.reading import OpenedFile
 
 
 def init_model(
     config: str | Path | Config,
-    checkpoint: str | Path | None,
+    checkpoint: OpenedFile | Graph | None,
     device: str | None = None,
     cfg_options: list[str] | dict | None = None,
 ) -> nn.Module:
@@ -46,16 +47,17 @@ def init_model(
     Args:
         config: A config, or its file. The checkpoint's class names, if it has any, replace the
             config's.
-        checkpoint: Weights, or a graph of the model (FILE.onnx); None for an untrained model.
+        checkpoint: Its weights, opened, or a graph of it; None for an untrained model.
         device: Such as 'cpu'; None for a GPU if there is one.
         cfg_options: Overrides of the config.
 
     Raises:
         ConfigError: The config is of no known task, or there is no such device.
-        CheckpointError: The weights cannot be read, or are not this model's.
+        CheckpointError: The weights are not this model's.
     """
     if isinstance(config, Config):
         cfg = copy.deepcopy(config)
+        name_types(cfg)
         apply_options(cfg, parse_options(cfg_options))
     else:
         cfg = load_config(str(config), cfg_options)
@@ -63,18 +65,16 @@ def init_model(
     if scope not in TASKS:
         raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
     device, names = _device(device), None
-    graph = Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
     if checkpoint is not None:
-        names = _adopt_classes(
-            cfg, graph.classes if graph else classes_of(read_checkpoint(str(checkpoint)).get('meta'))
-        )
+        stored = checkpoint.classes if isinstance(checkpoint, Graph) else classes_of(checkpoint.meta)
+        names = _adopt_classes(cfg, stored)
     model = revert_sync_batchnorm(build_model(cfg))
-    if graph:
-        install_graph(model, graph, cfg, None)
+    if isinstance(checkpoint, Graph):
+        install_graph(model, checkpoint, cfg, names or _class_names(cfg))
     elif checkpoint is None:
         model.init_weights()
     else:
-        load_model(model, str(checkpoint))
+        load_model(model, checkpoint)
     model.cfg, model.task, model.classes = cfg, TASKS[scope], names or _class_names(cfg)
     # an image to predict on has no annotations to load
     steps = cfg.test_dataloader.dataset.pipeline
@@ -105,12 +105,15 @@ class Preparation:
         self.smallest = patch_size(cfg) if self.loads else 1
         load = dict(first, type='mmlape.LoadImageFromFile', smallest=self.smallest)
         self.load = TRANSFORMS.build(load) if self.loads else None
+        self.world = as_now()
 
     def of_file(self, path: str | Path) -> dict:
         """Return the model's input of an image file; DataError if it cannot be read."""
         if self.load is None:
             return self.of_array(to_array(path))
-        return self._prepared(self.load(dict(img_path=str(path), img_id=0)))
+        with self.world():
+            loaded = self.load(dict(img_path=str(path), img_id=0))
+        return self._prepared(loaded)
 
     def of_array(self, image: np.ndarray) -> dict:
         """Return the model's input of an image, (H, W, 3), RGB, uint8."""
@@ -131,7 +134,8 @@ class Preparation:
     def _prepared(self, loaded: dict) -> dict:
         height, width = loaded['ori_shape']
         try:
-            packed = self.rest(loaded)
+            with self.world():
+                packed = self.rest(loaded)
         except (cv2.error, ValueError) as error:  # such as a side that becomes 0 pixels
             reason = str(error).strip().splitlines()[-1]
             raise DataError(

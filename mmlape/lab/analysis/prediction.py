@@ -22,6 +22,7 @@ from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.analysis.drawing import Colour, draw_sample, palette_of
 from mmlape.lab.analysis.images import ImageLike, find_images, to_array
 from mmlape.lab.analysis.inference import init_model, predict_batch
+from mmlape.lab.engine.graphs import Graph
 from mmlape.lab.engine.tiling import Tiling, Window, objects_of, predict_tiles, tiles_of, tiling_of
 from mmlape.lab.engine.trained import Trained, open_trained
 from mmlape.log import log
@@ -376,5 +377,6 @@ def load(
 def model_of(trained: Trained, device: str | None = None, cfg_options: list[str] | dict | None = None) -> Model:
     """Build what a user has named, with further changes of its config."""
     with trained.building():
-        module = init_model(trained.config, trained.weights(), device, cfg_options)
+        weights = trained.file or Graph(trained.weights())
+        module = init_model(trained.config, weights, device, cfg_options)
     return Model(module, Path(trained.weights()))

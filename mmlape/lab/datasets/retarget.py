@@ -9,8 +9,9 @@ from mmengine import Config
 from mmengine.logging import print_log
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.datasets.formats import SPLITS, iter_sources, iter_unwrapped, resolve_class
+from mmlape.lab.datasets.formats import SPLITS, iter_sources, iter_unwrapped
 from mmlape.lab.datasets.formats.base import DataSource, below_here
+from mmlape.lab.registry import resolve_class
 
 # their num_classes, if any, is not the dataset's
 NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')

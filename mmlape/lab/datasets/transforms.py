@@ -9,11 +9,11 @@ from mmengine import Config
 from mmengine.structures import BaseDataElement
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.formats import iter_sources, resolve_class
+from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource, default_argument
 from mmlape.lab.datasets.images import Annotated, ImageCache, ImageLoader, require_annotated_size, require_size
 from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
-from mmlape.lab.registry import TRANSFORMS
+from mmlape.lab.registry import TRANSFORMS, class_of, resolve_class
 
 __all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
 
@@ -28,8 +28,10 @@ def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> N
     for source in iter_sources(cfg) if sources is None else sources:
         guarded = {'LoadImageFromFile': load_image, 'mmlape.LoadImageFromFile': load_image}
         guarded |= source.guarded_transforms()
+        scope = cfg.get('default_scope')
+        options = {resolve_class(name, scope, 'TRANSFORMS'): part for name, part in guarded.items()}
         for step in source.cfg.get('pipeline') or ():
-            step.update(guarded.get(step.get('type'), {}))
+            step.update(options.get(class_of(step, scope, 'TRANSFORMS') or object, {}))
 
 
 def patch_size(cfg: Mapping) -> int:
@@ -40,7 +42,7 @@ def patch_size(cfg: Mapping) -> int:
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     size = backbone.get('patch_size')
     if size is None and 'type' in backbone:
-        cls = resolve_class(backbone['type'], cfg.get('default_scope'), 'MODELS')
+        cls = class_of(backbone, cfg.get('default_scope'), 'MODELS')
         size = default_argument(cls, 'patch_size') if cls else None
     return max(size) if isinstance(size, (list, tuple)) else size or 1
 

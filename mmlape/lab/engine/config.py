@@ -18,10 +18,13 @@ from unittest.mock import patch
 
 import mmengine
 from mmengine.config import Config, DictAction
+from mmengine.registry import MODELS
 
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.engine.keys import SIZES, check_keys, check_override
+from mmlape.lab.engine.recipe import Recipe
+from mmlape.lab.registry import SCOPE, with_names
 from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
 from mmlape.lab.studies.study_file import is_study, read_arm
 from mmlape.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
@@ -93,8 +96,32 @@ def _read(file: Path) -> Config:
         cfg = Config.fromfile(file)
     except Exception as error:
         raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
+    cfg = _without_imports(cfg)
     _move_data(cfg, file)
     return cfg
+
+
+def _without_imports(cfg: Config) -> Config:
+    """Return a configuration that imports its types with their names, as one that names them."""
+    imported = getattr(cfg, '_imported_names', ())
+    if imported:
+        values = {key: value for key, value in cfg.items() if key not in imported}
+        if values.get('default_scope') is None:  # which says the task of a model
+            bases = getattr(Recipe.of(Config(values)).model.cls, '__mro__', ())
+            scopes = [base.__module__.partition('.')[0] for base in bases]
+            values['default_scope'] = next((one for one in scopes if one in MODELS.children and one != SCOPE), None)
+        cfg = Config(values, cfg_text=cfg.text, filename=cfg.filename)
+    name_types(cfg)
+    return cfg
+
+
+def name_types(cfg: Config) -> None:
+    """Replace each registered class of a configuration by its name, in place.
+
+    A configuration is compared, stored in checkpoints and read by others as text.
+    """
+    for key, value in with_names(dict(cfg.items()), cfg.get('default_scope')).items():
+        cfg[key] = value
 
 
 def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:

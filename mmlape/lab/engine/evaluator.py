@@ -4,6 +4,7 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
+from mmcv.transforms import Resize
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
@@ -19,6 +20,7 @@ from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.retarget import reads_head
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
+from mmlape.lab.engine.config import name_types
 from mmlape.lab.engine.distributed.processes import (
     init_processes,
     on_every_process,
@@ -33,10 +35,12 @@ from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.engine.tiling import tiles_of
 from mmlape.lab.engine.trained import folder_of_run
+from mmlape.lab.registry import is_a
 from mmlape.lab.runs.record import check_writable
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.weights.closed import allow_writing, open_forward
+from mmlape.weights.reading import OpenedFile, open_file
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
@@ -97,6 +101,7 @@ def test(
     if tiles_of(cfg) and tta is not None:
         raise ConfigError('--tta is for complete images, and test_cfg has tiles: leave it out')
     cfg = copy.deepcopy(cfg)
+    name_types(cfg)
     merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     work_dir = default_work_dir(cfg, work_dir or folder_of_run(checkpoint))
@@ -105,6 +110,7 @@ def test(
     if save_pred:
         predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute()
     sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
+    allow_writing(work_dir, file, predictions, sheet, show_dir)
     graph = on_every_process(lambda: Graph(checkpoint)) if Path(checkpoint).suffix == SUFFIX else None
     if graph and compile:
         raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
@@ -127,6 +133,7 @@ def test(
         parts[key] = None
     with naming(work_dir):
         runner = Runner.from_cfg(parts, initial)
+    open_forward(runner.bare_model)
     classes = classes_of_data(runner.test_loop.dataloader.dataset)
     if graph:
         for metric in runner.test_evaluator.metrics:
@@ -138,7 +145,7 @@ def test(
         install_graph(runner.bare_model, graph, cfg, classes)
     else:
         classes = classes if reads_head(cfg.test_evaluator, cfg.get('default_scope')) else None
-        load_model(runner.bare_model, str(checkpoint), content=weights, classes=classes)
+        load_model(runner.bare_model, weights, classes=classes)
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
@@ -155,10 +162,10 @@ def test(
     return result
 
 
-def _weights(checkpoint: str | Path) -> dict:
+def _weights(checkpoint: str | Path) -> OpenedFile:
     """Read the weights and what is recorded with them, without the optimiser's state."""
-    content = read_checkpoint(checkpoint)
-    return dict(state_dict=state_dict_of(content, checkpoint), meta=content.get('meta'))
+    file = open_file(checkpoint)
+    return OpenedFile(dict(state_dict=file.tensors, meta=file.meta), file.path)
 
 
 def _check_inputs(
@@ -172,7 +179,8 @@ def _check_inputs(
         raise TrainingError(
             f'--out {out}: it is the JSON file for the metrics here; --save-pred DIR saves what is predicted'
         )
-    other = (read_json(out) or {}).get('checkpoint') if checkpoint else None
+    replaced = f'give --out {out} to replace it'
+    other = (read_json(out, fix=replaced) or {}).get('checkpoint') if checkpoint else None
     if other and Path(other).resolve() != Path(checkpoint).resolve():
         named = out.with_stem(f'{out.stem}-{Path(checkpoint).stem}')
         raise TrainingError(
@@ -247,7 +255,8 @@ def augment(cfg: Config, ratios: Sequence[float] = ()) -> dict:
 
 
 def _views(cfg: Config, pipeline: Sequence[dict], ratios: Sequence[float]) -> list[dict]:
-    resizes = [i for i, step in enumerate(pipeline) if step['type'] == 'Resize' and step.get('keep_ratio')]
+    kept = [step.get('keep_ratio') and is_a(step, Resize, cfg.default_scope, 'TRANSFORMS') for step in pipeline]
+    resizes = [number for number, is_kept in enumerate(kept) if is_kept]
     if len(resizes) != 1 or min(ratios) <= 0:
         raise ConfigError(
             f'{cfg.filename}: --tta takes positive ratios, and a test pipeline with one '

@@ -1,7 +1,7 @@
 """Weights of a complete model, as an extension loads them, else exactly."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mmengine.logging import print_log
@@ -11,17 +11,16 @@ from mmlape.errors import CheckpointError, listed
 from mmlape.lab.engine.stored_config import classes_of
 from mmlape.lab.extension import extensions, first_answer
 from mmlape.weights.loading import LoadReport, load_exactly
-from mmlape.weights.reading import read_checkpoint
+from mmlape.weights.reading import OpenedFile, open_file
 
 
 def load_model(
     model: nn.Module,
-    path: str,
+    checkpoint: str | OpenedFile,
     *,
     strict: bool = True,
     resize: bool = False,
     fresh: Sequence[str] = (),
-    content: Mapping[str, Any] | None = None,
     classes: Sequence[str] | None = None,
 ) -> LoadReport:
     """Load a file into a complete model, see `mmlape.lab.extension.Extension.load_model`.
@@ -31,11 +30,11 @@ def load_model(
     Raises:
         CheckpointError: The file cannot be read, or does not fit, or has the classes in another order.
     """
-    stored = read_checkpoint(path) if content is None else content
+    file = open_file(checkpoint)
     if classes and not fresh:
-        require_order(path, classes_of(stored.get('meta')), classes)
-    report = first_answer(lambda one: one.load_model(model, path, stored, strict=strict, resize=resize, fresh=fresh))
-    return report or load_exactly(model, path, strict, fresh, stored)
+        require_order(file.path, classes_of(file.meta), classes)
+    report = first_answer(lambda one: one.load_model(model, file, strict=strict, resize=resize, fresh=fresh))
+    return report or load_exactly(model, file, strict, fresh)
 
 
 def classes_of_data(dataset: Any) -> Sequence[str] | None:

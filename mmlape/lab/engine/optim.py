@@ -14,7 +14,7 @@ import torch
 from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.logging import MMLogger
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, build_optim_wrapper
+from mmengine.optim import AmpOptimWrapper, DefaultOptimWrapperConstructor, OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_CONSTRUCTORS
 from mmengine.registry import OPTIMIZERS, init_default_scope
@@ -26,6 +26,7 @@ from mmlape.bf16 import require_right_convolutions
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.building import building
 from mmlape.lab.engine.loading import position_parameters
+from mmlape.lab.engine.recipe import Recipe
 from mmlape.lab.engine.seeding import isolated, random_states
 from mmlape.lab.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 from mmlape.param_rules import ParamRules, groups_of, require_known, rules_of, with_position_decay
@@ -73,18 +74,19 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
 
 def set_amp(cfg: Config, dtype: str) -> None:
     """Make ``cfg`` train in mixed precision: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling)."""
-    wrapper = cfg.optim_wrapper
-    name = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
-    if name not in ('OptimWrapper', 'AmpOptimWrapper', 'BFloat16OptimWrapper'):
-        raise ConfigError(f'--amp cannot replace the optim_wrapper {name}: set its precision in the configuration')
+    part = Recipe.of(cfg).wrapper
+    if part.cls not in (OptimWrapper, AmpOptimWrapper, BFloat16OptimWrapper):
+        raise ConfigError(
+            f'--amp cannot replace the optim_wrapper {part.name}: set its precision in the configuration'
+        )
     for key in ('dtype', 'loss_scale'):
-        wrapper.pop(key, None)
+        part.cfg.pop(key, None)
     if dtype == 'bf16':
-        wrapper.type = 'mmlape.BFloat16OptimWrapper'
+        part.cfg['type'] = 'mmlape.BFloat16OptimWrapper'
     elif dtype != 'fp16':
         raise ConfigError(f'--amp {dtype}: choose from bf16, fp16')
     else:
-        wrapper.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
+        part.cfg.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
 
 
 def check_precision(dtype: str | None) -> None:
@@ -191,7 +193,7 @@ model of the process would have that dropout, too."""
 
 def build_model(cfg: Config) -> nn.Module:
     """Build the model of a configuration on the CPU, without loading weights."""
-    init_default_scope(cfg.get('default_scope', 'mmengine'))
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
     # mmpretrain's classifiers write defaults into their data preprocessor's
     model_cfg = copy.deepcopy(cfg.model)
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
@@ -218,25 +220,24 @@ class InitialModel(NamedTuple):
             return cls(build_model(cfg), random_states())
 
 
-def require_optimizer(wrapper: dict) -> None:
+def check_optimizer(cfg: Config | Recipe) -> None:
     """Raise ConfigError if there is no such optimiser: MMEngine reads the arguments of None before it says so."""
-    name = (wrapper.get('optimizer') or {}).get('type')
-    with OPTIMIZERS.switch_scope_and_registry(None) as registry:
-        if isinstance(name, str) and registry.get(name) is None:
-            close = difflib.get_close_matches(name, OPTIMIZERS.module_dict, n=2)
-            hint = f': did you mean {" or ".join(close)}?' if close else ''
-            raise ConfigError(f'optim_wrapper.optimizer.type={name}: there is no such optimiser{hint}')
+    part = Recipe.of(cfg).optimizer
+    if part.cls is None and isinstance(part.cfg.get('type'), str):
+        close = difflib.get_close_matches(part.name, OPTIMIZERS.module_dict, n=2)
+        hint = f': did you mean {" or ".join(close)}?' if close else ''
+        raise ConfigError(f'{part.key}.type={part.name}: there is no such optimiser{hint}')
 
 
 def parameter_groups(cfg: Config) -> list[ParameterGroup]:
     """Return the groups of the optimiser that ``cfg`` builds; see :func:`group_parameters`."""
     model = build_model(cfg)
+    check_optimizer(cfg)
     wrapper_cfg = cfg.optim_wrapper.copy()
-    if str(wrapper_cfg.get('type')).rpartition('.')[2] == 'AmpOptimWrapper':
+    if Recipe.of(cfg).wrapper.is_a(AmpOptimWrapper):
         wrapper_cfg['type'] = 'OptimWrapper'
         for key in ('dtype', 'loss_scale'):
             wrapper_cfg.pop(key, None)
-    require_optimizer(wrapper_cfg)
     with quiet_logger(), building(cfg, 'optim_wrapper'):
         built = build_optim_wrapper(model, wrapper_cfg)
     return group_parameters(model, built, parameter_rules(model, wrapper_cfg))

@@ -1,5 +1,6 @@
 """The configuration of a run, settled once: what the trainer, the evaluator and a study all work from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -7,16 +8,19 @@ from pathlib import Path
 import torch
 from mmengine.config import Config
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, MissingCheckpointError
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.engine.building import building, positive_number
 from mmlape.lab.engine.compiling import KEY, compile_mode
-from mmlape.lab.engine.config import config_name
-from mmlape.lab.engine.optim import set_amp
+from mmlape.lab.engine.config import config_name, name_types
+from mmlape.lab.engine.frozen.hook import views_of
+from mmlape.lab.engine.optim import check_optimizer, set_amp
+from mmlape.lab.engine.recipe import Recipe
 from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.engine.watched import check_watched
-from mmlape.lab.runs.identity import collect
+from mmlape.lab.extension import first_answer
+from mmlape.lab.runs.identity import checkpoint_keys, collect, is_missing
 from mmlape.lab.runs.schema import Identity
 
 TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
@@ -45,7 +49,7 @@ class Batch:
         )
 
 
-def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tuple[Batch, str]:
+def apply_batch_policy(cfg: Config | Recipe, world_size: int, policy: str | None) -> tuple[Batch, str]:
     """Make the total batch the recipe's, or what was chosen instead.
 
     Args:
@@ -63,6 +67,8 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
         ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all
             three, computed. Or the chosen one is not possible.
     """
+    recipe = Recipe.of(cfg)
+    cfg = recipe.cfg
     accumulation = positive_number(cfg, 'optim_wrapper.accumulative_counts', default=1)
     batch = Batch(world_size, positive_number(cfg, 'train_dataloader.batch_size'), accumulation)
     scale = cfg.get('auto_scale_lr') or {}
@@ -79,22 +85,22 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
         'train_dataloader.batch_size or the number of processes'
     )
     if policy is None:
-        raise ConfigError(_mismatch(cfg, batch, base, not_divisible))
+        raise ConfigError(_mismatch(recipe, batch, base, not_divisible))
     scale['enable'] = policy == 'auto-scale-lr'
     if policy == 'accumulate':
         if base % batch.total:
             raise ConfigError(f'--accumulate: {not_divisible}')
         factor = base // batch.total
         cfg.optim_wrapper.accumulative_counts = batch.accumulation * factor
-        stretch(cfg, factor)
+        stretch(recipe, factor)
         batch = replace(batch, accumulation=batch.accumulation * factor)
     return batch, policy
 
 
-def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
+def _mismatch(recipe: Recipe, batch: Batch, base: int, not_divisible: str) -> str:
     """Say what each policy would do about a batch that is not the recipe's."""
     factor, rest = divmod(base, batch.total)
-    lr, length = ((cfg.optim_wrapper.get('optimizer') or {}).get('lr'), cfg.train_cfg.get('max_iters'))
+    lr, length = recipe.optimizer.cfg.get('lr'), recipe.loop.cfg.get('max_iters')
     scaled = f'lr {lr:g} -> {lr * batch.total / base:g}' if lr else 'scales the learning rate'
     longer = f', train_cfg.max_iters {length} -> {length * factor}' if length else ''
     counts = batch.accumulation * factor
@@ -130,6 +136,12 @@ class RunPlan:
             self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy, compile_mode(self.cfg)
         )
 
+    def require_weights(self, resumed: bool) -> None:
+        """Raise MissingCheckpointError if weights to start from are not there; ``load_from`` is not if ``resumed``."""
+        for key, path in checkpoint_keys(self.cfg):
+            if is_missing(path) and not (resumed and key == 'load_from'):
+                raise MissingCheckpointError(missing_weights(key, path))
+
     def banner(self) -> str:
         """Return the line about batch, policy and learning rate."""
         start = f'{self.batch} (batch policy: {self.batch_policy}); '
@@ -162,32 +174,58 @@ def plan_run(
         ConfigError: The configuration cannot be trained like this.
     """
     require_keys(cfg, TRAIN_KEYS, 'trained')
+    name_types(cfg)
     work_dir = default_work_dir(cfg, work_dir)
-    with building(cfg, 'train_cfg'):
-        check_units(cfg)
-        check_watched(cfg)
-    shorten(cfg, share)
-    with building(cfg, 'param_scheduler'):
-        check_schedule(cfg)
-    if ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('out_dir'):
-        raise ConfigError(
-            'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where '
-            '--resume looks for them; remove it, and give --work-dir'
-        )
-    if cfg.get('distributed', 'ddp') != 'ddp':
-        raise ConfigError(
-            f'distributed={cfg.distributed!r}: several processes train by DDP alone, so remove it; to save memory '
-            'freeze the backbone, or set model.backbone.with_cp=True'
-        )
     if amp:
         set_amp(cfg, amp)
     if compile:
         cfg[KEY] = compile
-    images, policy = apply_batch_policy(cfg, world_size, batch)
-    compile_mode(cfg)
+    recipe = Recipe.of(cfg)
+    shorten(recipe, share)
+    for key, check in CHECKS:
+        with building(cfg, key):
+            check(recipe)
+    images, policy = apply_batch_policy(recipe, world_size, batch)
     randomness = cfg.get('randomness') or {}
     seed = randomness.get('seed') if seed is None else seed
     return RunPlan(cfg, work_dir, images, policy, seed, list(iter_sources(cfg)))
+
+
+def _check_processes(recipe: Recipe) -> None:
+    distributed = recipe.cfg.get('distributed', 'ddp')
+    if distributed != 'ddp':
+        raise ConfigError(
+            f'distributed={distributed!r}: several processes train by DDP alone, so remove it; to save memory '
+            'freeze the backbone, or set model.backbone.with_cp=True'
+        )
+
+
+def _check_saving(recipe: Recipe) -> None:
+    if recipe.default_hooks['checkpoint'].cfg.get('out_dir'):
+        raise ConfigError(
+            'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where '
+            '--resume looks for them; remove it, and give --work-dir'
+        )
+
+
+CHECKS: tuple[tuple[str, Callable[[Recipe], object]], ...] = (
+    ('train_cfg', check_units),
+    ('val_evaluator', check_watched),
+    ('param_scheduler', check_schedule),
+    ('default_hooks', _check_saving),
+    ('optim_wrapper', check_optimizer),
+    ('distributed', _check_processes),
+    (KEY, lambda recipe: compile_mode(recipe.cfg)),
+    ('cache_features', lambda recipe: views_of(recipe.cfg)),
+)
+"""All that is checked of a recipe before anything is written, each with the key that a wrong value has."""
+
+
+def missing_weights(key: str, path: str) -> str:
+    """Return the message about weights to start from that are not there, with what makes them."""
+    source = first_answer(lambda one: one.weights_source(path))
+    made = f' ({source})' if source else ''
+    return f'{key}={path}: there is no such file{made}; give one by --cfg-options {key}=FILE'
 
 
 def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:

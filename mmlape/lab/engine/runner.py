@@ -38,12 +38,14 @@ from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.building import building
+from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.keys import runner_arguments
 from mmlape.lab.engine.loading import check_initialised, classes_of_data, load_model, recorded_of
-from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger, require_optimizer
+from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import (
     Batches,
+    SeededDataset,
     SeededInfiniteSampler,
     isolated,
     prefer_deterministic_kernels,
@@ -54,8 +56,9 @@ from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
+from mmlape.weights.closed import opened
 from mmlape.weights.plain_config import write_plain
-from mmlape.weights.reading import guard_mmengine
+from mmlape.weights.reading import OpenedFile, guard_mmengine
 
 BATCH_TIME = 1800
 """Seconds after which a batch that the processes of a data loader do not deliver is an error."""
@@ -140,6 +143,10 @@ class Runner(_Runner):
         with building(cfg, 'the runner'):
             return cls(**arguments, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
 
+    def _log_env(self, env_cfg: dict) -> None:
+        with opened():  # it asks compilers for their versions
+            super()._log_env(env_cfg)
+
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model; one that is built already leaves random numbers as if it was built here."""
         if self.initial is None:
@@ -183,7 +190,7 @@ class Runner(_Runner):
         if fraction is not None:
             dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
             loader = type(loader)(loader, dataset=dataset)
-        self._train_dataloader = seeded_dataloader(loader)
+        self._train_dataloader = seeded_dataloader(loader, views_of(self.cfg))
         built = self._build_loop('train', super().build_train_loop, loop)
         batches = built.dataloader.batch_sampler
         if isinstance(built, IterBasedTrainLoop) and hasattr(batches, 'skip'):
@@ -197,6 +204,9 @@ class Runner(_Runner):
 
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop of evaluations while training."""
+        loader = self._val_dataloader
+        if views_of(self.cfg) and isinstance(loader, dict):
+            self._val_dataloader = type(loader)(loader, dataset=dict(type=SeededDataset, dataset=loader['dataset']))
         return self._build_loop('val', super().build_val_loop, loop)
 
     def build_test_loop(self, loop: BaseLoop | dict) -> BaseLoop:
@@ -288,7 +298,6 @@ class Runner(_Runner):
         """Build the optimiser and log one line per group, not three per parameter."""
         if isinstance(optim_wrapper, OptimWrapper):
             return optim_wrapper
-        require_optimizer(optim_wrapper)
         with quiet_logger(), building(self.cfg, 'optim_wrapper'):
             built = super().build_optim_wrapper(optim_wrapper)
         for group in group_parameters(self.bare_model, built):
@@ -324,9 +333,8 @@ class Runner(_Runner):
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        load_model(
-            self.bare_model, filename, content=checkpoint, classes=classes_of_data(self.train_dataloader.dataset)
-        )
+        file = OpenedFile(checkpoint, str(filename))
+        load_model(self.bare_model, file, classes=classes_of_data(self.train_dataloader.dataset))
         self._has_loaded = True
         return checkpoint
 

@@ -1,89 +1,91 @@
 """The length of a run and everything counted along it: checked before the run starts, stretched, shortened."""
 
+import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from mmengine.config import Config
+from mmengine.hooks import EarlyStoppingHook
 from mmengine.logging import print_log
 from mmengine.optim import _ParamScheduler
 
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.counts import SELF, changed, counting
+from mmlape.lab.engine.recipe import Part, Recipe
 from mmlape.lab.registry import PARAM_SCHEDULERS
 
-_SPANS = ('warmup', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
-"""Arguments of schedulers that are counted from their ``begin``."""
-_UNCHANGED = (
-    'ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR', 'CosineRestartLR',
-    'WarmupCosineLR',
-)  # fmt: skip
-"""Schedulers whose other arguments do not depend on how finely time is counted."""
 _INF = int(1e9)  # MMEngine's
 
 
-def schedulers(cfg: Config) -> list[tuple[str, dict]]:
-    """Return the parameter schedulers of a configuration by dotted key, except those of several optimisers."""
-    configured = cfg.get('param_scheduler')
-    if isinstance(configured, dict):
-        return [('param_scheduler', configured)] if 'type' in configured else []
-    return [
-        (f'param_scheduler.{index}', part) for index, part in enumerate(configured or []) if isinstance(part, dict)
-    ]
+def check_units(cfg: Config | Recipe) -> None:
+    """Check that schedulers and hooks count what the loop of training counts, epochs or iterations.
 
-
-def check_units(cfg: Config) -> None:
-    """Check that schedulers and checkpoints count what the loop of training counts, epochs or iterations.
-
-    MMEngine takes others in silence: rates that never change, and no checkpoint before the end.
+    MMEngine takes others in silence: rates and pipelines that never change, and no checkpoint before the end.
 
     Raises:
         ConfigError: One does not; the message names the key and the fix.
     """
-    loop = cfg.train_cfg
-    if loop.get('val_interval', 1) < 1:
-        raise ConfigError(f'train_cfg.val_interval={loop.val_interval} is no whole number of at least 1')
-    for number, hook in enumerate(cfg.get('custom_hooks') or []):
-        is_of_ap = cfg.get('default_scope') == 'mmdet' and 'mAP' in str(hook.get('monitor'))
-        if is_of_ap and str(hook.get('type')).endswith('EarlyStoppingHook') and 'min_delta' not in hook:
-            key = f'custom_hooks.{number}'
+    recipe = Recipe.of(cfg)
+    interval = recipe.loop.cfg.get('val_interval', 1)
+    if interval < 1:
+        raise ConfigError(f'train_cfg.val_interval={interval} is no whole number of at least 1')
+    has_ap = any(evaluator.path.startswith('mmdet.') for evaluator in recipe.evaluators)
+    for hook in recipe.hooks if has_ap else ():
+        monitor = hook.cfg.get('monitor')
+        if hook.is_a(EarlyStoppingHook) and 'mAP' in str(monitor) and 'min_delta' not in hook.cfg:
             raise ConfigError(
-                f'{key} (EarlyStoppingHook): min_delta is 0.1 by default, which is ten points of {hook.monitor}, so '
-                f'the run would end after {hook.get("patience", 5)} validations with smaller steps: set '
-                f'{key}.min_delta=0.001, for example'
+                f'{hook}: min_delta is 0.1 by default, which is ten points of {monitor}, so the run would end after '
+                f'{hook.cfg.get("patience", 5)} validations with smaller steps: set {hook.key}.min_delta=0.001, '
+                'for example'
             )
-    if not loop.get('max_iters'):
+    if recipe.unit == 'epochs':
         return
-    counting = [(key, f'{key} ({part.get("type")})', part) for key, part in schedulers(cfg)]
-    checkpoint = 'default_hooks.checkpoint'
-    counting.append((checkpoint, checkpoint, (cfg.get('default_hooks') or {}).get('checkpoint') or {}))
-    for key, name, node in counting:
-        if node.get('by_epoch', True) and not node.get('convert_to_iter_based'):
-            default = '' if 'by_epoch' in node else ' (by_epoch=True, the default)'
-            effect = 'no checkpoint would be written on the way' if key == checkpoint else 'it would never act'
-            raise ConfigError(
-                f'{name} counts epochs{default}, but train_cfg counts iterations, so {effect}: set '
-                f'{key}.by_epoch=False, and give its numbers in iterations'
-            )
+    for part in [*recipe.schedulers, *recipe.hooks]:
+        is_scheduler = part in recipe.schedulers
+        counts = counting(part, recipe.unit).counts
+        epochs = {name for name, count in counts.items() if count.unit == 'epochs'}
+        if is_scheduler and part.cfg.get('by_epoch', True) and not part.cfg.get('convert_to_iter_based'):
+            epochs = {SELF}
+        acting = sorted(name for name in epochs if name == SELF or _has_counts(part, name))
+        if not acting:
+            continue
+        arguments = [name for name in part.parameters if name.endswith('by_epoch')] or ['by_epoch'] * is_scheduler
+        default = ''.join(f' ({name}=True, the default)' for name in arguments if name not in part.cfg)
+        name, effect = str(part), 'it would never act'
+        fix = 'count the run in epochs, by train_cfg.max_epochs, or remove it'
+        if part is recipe.default_hooks['checkpoint']:
+            name, effect = part.key, 'no checkpoint would be written on the way'
+        if arguments:
+            fix = f'set {part.key}.{arguments[0]}=False, and give its numbers in iterations'
+        raise ConfigError(f'{name} counts epochs{default}, but train_cfg counts iterations, so {effect}: {fix}')
 
 
-def check_schedule(cfg: Config) -> None:
+def _has_counts(part: Part, place: str) -> bool:
+    """Return whether a config gives a number above 0 at a dotted place."""
+    return changed(copy.deepcopy(part.cfg), place, lambda value: min(value, 0)) != part.cfg
+
+
+def check_schedule(cfg: Config | Recipe) -> None:
     """Check that every scheduler ends after it begins, and begins before training ends.
 
     Raises:
         ConfigError: One does not; the message names its keys and the run's length, where it ends by
             default.
     """
-    for key, scheduler in schedulers(cfg):
+    recipe = Recipe.of(cfg)
+    for part in recipe.schedulers:
+        scheduler, key = part.cfg, part.key
         by_epoch = scheduler.get('by_epoch', True)
         length = 'max_epochs' if by_epoch else 'max_iters'
         warmup, given = scheduler.get('warmup', 0), scheduler.get('end')
         begin = scheduler.get('begin', 0) + warmup
-        run = cfg.train_cfg.get(length)
+        run = recipe.loop.cfg.get(length)
         ends = [value for value in (given, run) if value is not None]
         if not ends or begin < min(ends):
             steps = scheduler.get('total_steps')  # of OneCycleLR, which raises an error behind them
             if steps and ends and begin + steps < min(ends):
                 raise ConfigError(
-                    f'{key}.total_steps={steps} is over before {key} ({scheduler.get("type")}) ends: set '
+                    f'{key}.total_steps={steps} is over before {part} ends: set '
                     f'{key}.total_steps={min(ends) - begin}, or {key}.end={begin + steps}'
                 )
             continue
@@ -92,38 +94,33 @@ def check_schedule(cfg: Config) -> None:
         if end == run:
             why = f'train_cfg.{length}={end}, the end of training'
         does = 'warms up until' if warmup else 'begins at'
-        raise ConfigError(f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change one of the two')
+        raise ConfigError(f'{part} {does} {begin}, not before {why}: change one of the two')
 
 
-def stretch(cfg: Config, factor: int) -> None:
+def stretch(cfg: Config | Recipe, factor: int) -> None:
     """Multiply everything that is counted in iterations, so that ``factor`` iterations replace one.
 
-    This covers the run's length, intervals of evaluations and checkpoints, and schedulers; what is
+    This covers the run's length, intervals of evaluations and checkpoints, schedulers and hooks; what is
     counted in epochs stays. Within one step of the optimiser, learning rates change by fractions of
     the step.
 
     Raises:
-        ConfigError: A scheduler counts iterations in an unknown way.
+        ConfigError: A scheduler or a hook counts iterations in an unknown way.
     """
+    recipe = Recipe.of(cfg)
 
     def count(value: float) -> float:
-        return value * factor
+        return value * factor if value > 0 else value
 
-    if cfg.train_cfg.get('max_iters'):
-        _scale_loop(cfg.train_cfg, count)
-    for key, scheduler in schedulers(cfg):
-        if not scheduler.get('by_epoch', True):
-            _scale_scheduler(key, scheduler, factor, count, cfg.train_cfg)
-    checkpoint = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
-    if not checkpoint.get('by_epoch', True):
-        _scale(checkpoint, [name for name in ('interval', 'save_begin') if checkpoint.get(name, -1) > 0], count)
-    for hook in cfg.get('custom_hooks') or []:
-        if str(hook.get('type')).endswith('EMAHook'):
-            hook.setdefault('interval', 1)
-            _scale(hook, ('interval', 'begin_iter'), count)
+    _scale(recipe.loop, recipe, ('iterations',), count, '--accumulate')
+    for part in recipe.schedulers:
+        if not part.cfg.get('by_epoch', True):
+            _scale_scheduler(part, factor, count, recipe, '--accumulate')
+    for part in recipe.hooks:
+        _scale(part, recipe, ('iterations', 'steps'), count, '--accumulate')
 
 
-def shorten(cfg: Config, share: float) -> None:
+def shorten(cfg: Config | Recipe, share: float) -> None:
     """Shorten a run to a share of its length, with everything that is counted along it.
 
     These are the intervals of evaluations, checkpoints and the log, the schedulers, and when hooks
@@ -135,63 +132,61 @@ def shorten(cfg: Config, share: float) -> None:
         share: In (0, 1]; 1 changes nothing.
 
     Raises:
-        ConfigError: The share is none, or a scheduler counts in an unknown way.
+        ConfigError: The share is none, or a scheduler or a hook counts in an unknown way.
     """
     if not 0 < share <= 1:
         raise ConfigError(f'--shorten {share}: give a share of the schedule, above 0 and up to 1')
     if share == 1:
         return
+    recipe = Recipe.of(cfg)
 
     def count(value: float) -> float:
         return value if value < 1 else max(1, round(value * share))
 
-    _scale_loop(cfg.train_cfg, count)
-    kept = []
-    for key, scheduler in schedulers(cfg):
-        if _scale_scheduler(key, scheduler, share, count, cfg.train_cfg):
-            kept.append(scheduler)
-        else:
-            print_log(f'--shorten {share:g} leaves no time for {key} ({scheduler["type"]}): removed', 'current')
-    if isinstance(cfg.get('param_scheduler'), list):
-        cfg.param_scheduler = kept
-    for hook in [*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or [])]:
-        averages = str((hook or {}).get('type')).endswith('EMAHook')  # which are taken as often as before
-        _scale(hook or {}, ('save_begin', 'begin_iter', 'begin_epoch', *(() if averages else ('interval',))), count)
-        for change in (hook or {}).get('schedule') or ():  # of MMPretrain's SwitchRecipeHook
-            _scale(change, ('action_epoch',), count)
+    along = ('epochs', 'iterations', 'log')
+    _scale(recipe.loop, recipe, along, count, '--shorten')
+    for part in list(recipe.schedulers):
+        if not _scale_scheduler(part, share, count, recipe, '--shorten'):
+            print_log(f'--shorten {share:g} leaves no time for {part}: removed', 'current')
+            recipe.schedulers.remove(part)
+    if isinstance(recipe.cfg.get('param_scheduler'), list):
+        recipe.cfg.param_scheduler = [part.cfg for part in recipe.schedulers]
+    for part in recipe.hooks:
+        _scale(part, recipe, along, count, '--shorten')
 
 
-def _scale(node: dict, keys: Iterable[str], count: Callable[[float], float]) -> None:
-    for key in keys:
-        value = node.get(key)
-        if isinstance(value, list | tuple):
-            node[key] = [count(part) for part in value]
-        elif value is not None:
-            node[key] = count(value)
+def _scale(part: Part, recipe: Recipe, units: tuple[str, ...], count: Callable[[float], float], option: str) -> None:
+    """Scale what a loop or a hook counts in one of the units."""
+    found = counting(part, recipe.unit)
+    if found.unknown:
+        raise ConfigError(
+            f'{option} does not know what {part} counts by {", ".join(found.unknown)}: say so on its class, by '
+            f"counts = dict({found.unknown[0]}='epochs'), 'iterations', or counts = {{}} if it is no time of the run"
+        )
+    for place, (unit, default) in found.counts.items():
+        if unit in units and place != SELF:
+            if default is not None and place not in part.cfg and count(default) != default:
+                part.cfg[place] = default
+            changed(part.cfg, place, count)
 
 
-def _scale_loop(loop: dict, count: Callable[[float], float]) -> None:
-    if loop.get('max_iters'):
-        loop.setdefault('val_interval', 1000)  # MMEngine's
-    _scale(loop, ('max_iters', 'max_epochs', 'val_interval', 'val_begin'), count)
-    if loop.get('dynamic_intervals'):
-        loop['dynamic_intervals'] = [(count(begin), count(interval)) for begin, interval in loop['dynamic_intervals']]
-
-
-def _scale_scheduler(key: str, scheduler: dict, factor: float, count: Callable[[float], float], loop: dict) -> bool:
+def _scale_scheduler(part: Part, factor: float, count: Callable[[float], float], recipe: Recipe, option: str) -> bool:
     """Scale a scheduler of a run whose loop is scaled already; return whether it has any time left."""
-    name = str(scheduler.get('type')).rpartition('.')[2]
-    if name == 'ExponentialLR':
-        scheduler['gamma'] **= 1 / factor
-    elif name not in _UNCHANGED:
-        option, fix = ('--accumulate', 'count it in epochs') if factor > 1 else ('--shorten', 'shorten it by hand')
-        raise ConfigError(f'{option} does not know how {key} ({name}) counts: {fix}')
+    found, scheduler = counting(part, recipe.unit), part.cfg
+    if found.unknown or not found.is_known:
+        fix = 'count it in epochs' if factor > 1 else 'shorten it by hand'
+        raise ConfigError(f'{option} does not know how {part} counts: {fix}')
     begin = scheduler.get('begin', 0)
     first = count(begin)
-    _scale(scheduler, _SPANS, lambda duration: max(count(begin + duration) - first, min(duration, 1)))
-    _scale(scheduler, ('begin', 'end'), count)
+    for place, (unit, _) in found.counts.items():
+        if unit == 'rate':
+            scheduler[place] **= 1 / factor
+        elif unit == 'span':
+            changed(scheduler, place, lambda duration: max(count(begin + duration) - first, min(duration, 1)))
+    for place in ('begin', 'end'):
+        changed(scheduler, place, count)
     length = 'max_epochs' if scheduler.get('by_epoch', True) else 'max_iters'
-    end = scheduler.get('end') or loop.get(length) or _INF
+    end = scheduler.get('end') or recipe.loop.cfg.get(length) or _INF
     if scheduler.get('warmup'):
         scheduler['warmup'] = min(scheduler['warmup'], end - first - 1)
     return first < end
@@ -220,6 +215,8 @@ class WarmupCosineLR(_ParamScheduler):
         end: Likewise.
         **kwargs: Likewise.
     """
+
+    counts = {'warmup': 'span', 'T_max': 'span'}
 
     def __init__(
         self,

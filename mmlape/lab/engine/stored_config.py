@@ -7,6 +7,7 @@ passes the gate; the rest, such as hooks, imports and paths of logs, is left out
 ``trust_checkpoints`` such a config is used, and run, as one that the user has named.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,14 +17,13 @@ from typing import Any
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
-from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.engine.keys import SIZES
 from mmlape.lab.engine.tiling import tiles_of
 from mmlape.lab.registry import SCOPE
 from mmlape.weights import gate
 from mmlape.weights.plain_config import read_plain, write_plain
-from mmlape.weights.reading import is_trusted, read_checkpoint
+from mmlape.weights.reading import OpenedFile, is_trusted, open_file
 
 PARTS = {
     'model': ('MODELS', 'TASK_UTILS'),
@@ -41,6 +41,10 @@ MORE = {
     'optim_wrapper': ('OPTIM_WRAPPERS', 'OPTIM_WRAPPER_CONSTRUCTORS', 'OPTIMIZERS'),
 }
 """The same of keys that only some commands need."""
+
+
+LARGEST_BATCH = 4096
+"""Images at once that a config of others may ask for."""
 
 
 def config_of_run(
@@ -78,19 +82,18 @@ def values_of_run(file: str | Path, cfg_options: list[str] | dict[str, Any] | No
     return cfg
 
 
-def config_of_checkpoint(path: str | Path, name: str | Path | None = None) -> Config:
+def config_of_checkpoint(file: OpenedFile, name: str | Path | None = None) -> Config:
     """Return the config that MMEngine, or `mmlape checkpoint publish`, stores in a checkpoint as text.
 
     Args:
-        path: The file.
+        file: The checkpoint.
         name: As the user calls it; by default the path.
 
     Raises:
         ConfigError: There is none.
-        CheckpointError: See `config_of_run`; or the file cannot be read.
+        CheckpointError: See `config_of_run`.
     """
-    meta, name = read_checkpoint(str(path)).get('meta'), name or path
-    text = meta.get('cfg') if isinstance(meta, Mapping) else None
+    text, name = file.meta.get('cfg'), name or file.path
     if not isinstance(text, str):
         raise ConfigError(f'{name} holds no config: give the config first and this file as checkpoint')
     if is_trusted():
@@ -106,7 +109,7 @@ def published_config(path: str | Path) -> str:
             value.
         CheckpointError: The file cannot be read, or its config is more than plain values.
     """
-    meta = _mapping(read_checkpoint(str(path), mmap=True).get('meta'))
+    meta = open_file(path, mmap=True).meta
     if not isinstance(meta.get('cfg'), str):
         raise ConfigError('the file holds no config')
     return write_plain(prediction_parts(read_plain(meta['cfg'], path), classes_of(meta)))
@@ -171,8 +174,15 @@ def _taken(
     taken: dict[str, Any] = {'default_scope': scope}
     for key, registries in parts.items():
         if isinstance(values.get(key), Mapping | list | tuple):
-            is_data = registries[0] in ('DATASETS', 'METRICS')
-            datasets = tuple(FORMATS) if is_data else None
-            taken |= _gate().admit({key: values[key]}, where, registries, scope, datasets=datasets)
+            taken |= _gate().admit({key: values[key]}, where, registries, scope)
+    loaders = {key: value for key, value in taken.items() if key.endswith('_dataloader') and isinstance(value, dict)}
+    taken |= {} if is_trusted() else {key: _bounded(loader) for key, loader in loaders.items()}
     sizes = {key: values[key] for key in SIZES if key in values}
     return taken | _gate().admit(sizes, where, (), scope)
+
+
+def _bounded(loader: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a data loader with no more workers than processors, and none of its batches ahead or far too large."""
+    most = dict(batch_size=LARGEST_BATCH, num_workers=os.cpu_count() or 1)
+    kept = {key: value for key, value in loader.items() if key != 'prefetch_factor'}
+    return kept | {key: min(kept[key], limit) for key, limit in most.items() if isinstance(kept.get(key), int)}

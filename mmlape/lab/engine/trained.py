@@ -13,7 +13,8 @@ The config of a run, of a file and of the hub may be a stranger's: it passes the
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from mmlape.lab.studies.study_file import is_study
 from mmlape.quiet import say
 from mmlape.weights import gate
 from mmlape.weights.download import is_on_hub, local_path
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.weights.reading import OpenedFile, open_file
 
 Options = list[str] | dict[str, Any] | None
 """Changes of a config, as `load_config` takes them."""
@@ -49,12 +50,20 @@ class Trained:
     is_named: bool = True  # whether the user has named the config, which else has passed the gate
     source: str = ''  # as the user calls it
     chosen: str = ''  # which checkpoint of a run was taken, and why; '' if the user has named it
+    opened: OpenedFile | None = field(default=None, repr=False)  # the checkpoint, where it is read already
 
     @property
     def name(self) -> str:
         """The config's and the checkpoint's, 'deit-tiny_4xb256-300e_in1k, epoch_5'."""
         names = [config_name(self.config)] if self.config.filename else []
         return ', '.join([*names, Path(self.checkpoint).stem if self.checkpoint else 'untrained'])
+
+    @cached_property
+    def file(self) -> OpenedFile | None:
+        """What the checkpoint holds, read once; None without one, and for a graph."""
+        if self.checkpoint is None or self.checkpoint.endswith(GRAPH):
+            return None
+        return self.opened or open_file(self.checkpoint, mmap=True)
 
     def weights(self) -> str:
         """Return the checkpoint; ConfigError if there is none."""
@@ -89,9 +98,7 @@ class Trained:
     def _guarded(self, guard: Callable[[str, Mapping], AbstractContextManager[None]]) -> AbstractContextManager[None]:
         if self.is_named or self.checkpoint is None:
             return nullcontext()
-        is_graph = self.checkpoint.endswith(GRAPH)
-        content = {} if is_graph else read_checkpoint(self.checkpoint, mmap=True)
-        return guard(self.source, content and state_dict_of(content, self.checkpoint))
+        return guard(self.source, self.file.tensors if self.file else {})
 
 
 def folder_of_run(checkpoint: str | Path) -> Path | None:
@@ -122,9 +129,10 @@ def open_trained(
     if second:
         return Trained(load_config(first, cfg_options), None if second == UNTRAINED else second)
     file = str(local_path(first))  # the hub is asked once
-    cfg = config_of_checkpoint(file, first)
+    opened = open_file(file, mmap=True)
+    cfg = config_of_checkpoint(opened, first)
     apply_options(cfg, parse_options(cfg_options))
-    return Trained(cfg, file, False, first)
+    return Trained(cfg, file, False, first, opened=opened)
 
 
 def _one_or_two(named: Sequence[str | Path]) -> tuple[str, str | None]:
@@ -159,11 +167,14 @@ def is_config(text: str) -> bool:
 def opened_config(text: str, cfg_options: Options = None, also: Sequence[str] = ()) -> Iterator[Config]:
     """Read a config, or that of the run in a folder, of which ``also`` names keys as in `open_trained`.
 
-    What is built of the latter is built in this context; see `mmlape.weights.gate.closed`.
+    What is built of the latter is built in this context, and of the size of the run's weights, if it has any; see
+    `mmlape.weights.gate.building`.
     """
     if Path(text).is_dir():
-        with gate.closed():
-            yield config_of_run(config_file(Path(text)), cfg_options, also)
+        cfg = config_of_run(config_file(Path(text)), cfg_options, also)
+        kept = checkpoints(Path(text))
+        with gate.building(text, open_file(kept[0], mmap=True).tensors if kept else {}):
+            yield cfg
     else:
         yield load_config(text, cfg_options)
 

@@ -25,22 +25,21 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.errors import DataError, MissingCheckpointError
+from mmlape.errors import DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
-from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.distributed.processes import (
     init_processes,
     on_every_process,
     on_main_process,
     set_model_wrapper,
 )
+from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.optim import InitialModel, check_precision
 from mmlape.lab.engine.plan import RunPlan, plan_run
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.runs.curves import plot_run
 from mmlape.lab.runs.failures import record_failure
-from mmlape.lab.runs.identity import checkpoint_keys, is_missing
 from mmlape.lab.runs.record import Recorder, describe_machine, sharing
 from mmlape.lab.runs.resume import RunStart, acquire, initial_seed
 from mmlape.lab.runs.schema import RunRecord, read_record
@@ -83,7 +82,7 @@ def train(
         share: Of the schedule, see :func:`mmlape.lab.engine.schedule.shorten`.
         study: The arm of a study that the configuration is, ``FILE.yml:ARM``.
         arm: What the run's arm is called; by default it is its folder's name.
-        compile: 'layers' or 'graphs' compiles the backbone, see :mod:`mmlape.lab.engine.compiling`.
+        compile: 'layers' compiles the backbone, see :mod:`mmlape.lab.engine.compiling`.
 
     Returns:
         The record of the run.
@@ -91,12 +90,12 @@ def train(
     Raises:
         ConfigError: The configuration cannot be trained like this; nothing has been written.
         TrainingError: The work dir belongs to another run; nothing has been written.
+        MissingCheckpointError: Weights to start from are not there; nothing has been written.
         DataError, CheckpointError, TrainingError: Later; ``run.json`` then holds the reason.
     """
     cfg = copy.deepcopy(cfg)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     on_every_process(lambda: check_precision(amp))
-    on_every_process(lambda: check_compile(compile))
     plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile))
     seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
     initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
@@ -111,11 +110,12 @@ def train(
     with contextlib.ExitStack() as stack:
         if is_main_process():
             stack.callback(os.close, start.lock)
+        on_main_process(lambda: plan.require_weights(resumed=start.checkpoint is not None))
         record = _record(plan, start, study, arm)
         recorder = Recorder(plan.work_dir, record, is_main_process(), start.evaluations)
         with record_failure(recorder) as stop:
             recorder.begin()
-            on_main_process(lambda: _check_inputs(plan, start))
+            on_main_process(lambda: check_data(plan.cfg, ('train', 'val'), plan.sources))
             # on the CPU, vanishing gradients otherwise cost ten times the time
             torch.set_flush_denormal(True)
             stack.callback(torch.set_flush_denormal, False)
@@ -159,7 +159,7 @@ def _run(
     cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
     if deterministic is not None:
         cfg.randomness.deterministic = deterministic
-    hooks.install(cfg, *hooks.ALWAYS)
+    hooks.install(cfg, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
     set_model_wrapper(cfg)
     runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
     recorder.record.parts.append(runner.timestamp)
@@ -198,11 +198,3 @@ def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) 
         cost=previous.cost,
         parts=[*previous.parts],
     )
-
-
-def _check_inputs(plan: RunPlan, start: RunStart) -> None:
-    """Check the data, and that the checkpoints to start from are there."""
-    check_data(plan.cfg, ('train', 'val'), plan.sources)
-    for key, path in checkpoint_keys(plan.cfg):
-        if is_missing(path) and not (start.checkpoint and key == 'load_from'):
-            raise MissingCheckpointError(f'{key}={path}: there is no such file')

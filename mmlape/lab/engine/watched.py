@@ -8,23 +8,28 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.hooks import EarlyStoppingHook
+from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.schedule import schedulers
+from mmlape.lab.engine.recipe import Part, Recipe
 
 _OF_IOU = {'mIoU': ('mIoU', 'mAcc'), 'mDice': ('mDice', 'mAcc'), 'mFscore': ('mFscore', 'mPrecision', 'mRecall')}
 _OF_COCO = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 
 
-def check_watched(cfg: Config) -> None:
+def check_watched(cfg: Config | Recipe) -> None:
     """Check the metrics of ``save_best``, of MMEngine's EarlyStoppingHook and of ReduceOnPlateau schedulers.
 
     Raises:
         ConfigError: There is no validation, it has no such metric, or the rule is that of a loss.
     """
-    names = _metric_names(cfg)
-    for key, metric, rule in _watched(cfg):
-        if not all(cfg.get(part) for part in ('val_dataloader', 'val_evaluator')):
+    recipe = Recipe.of(cfg)
+    of_each = [_names_of(evaluator) for evaluator in recipe.evaluators]
+    # none if one of the evaluators may have others
+    names = [name for names in of_each for name in names] if all(of_each) else []
+    for key, metric, rule in _watched(recipe):
+        if not all(recipe.cfg.get(part) for part in ('val_dataloader', 'val_evaluator')):
             raise ConfigError(f'{key}={metric}: there is no validation, so it has no effect: set one, or remove it')
         if metric == 'auto' or not names:
             continue
@@ -43,46 +48,37 @@ def require_measured(key: str, metric: str, measured: Iterable[str]) -> None:
         raise ConfigError(f'{key}={metric}: val_evaluator has no such metric: {hint}It has {", ".join(names)}')
 
 
-def _watched(cfg: Config) -> Iterator[tuple[str, Any, Any]]:
+def _watched(recipe: Recipe) -> Iterator[tuple[str, Any, Any]]:
     """Yield key, metric and rule of what watches a metric."""
-    checkpoint = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    checkpoint = recipe.default_hooks['checkpoint'].cfg
     best, rules = checkpoint.get('save_best'), checkpoint.get('rule')
     for index, metric in enumerate([best] if isinstance(best, str) else best or []):
         rule = rules[index % len(rules)] if isinstance(rules, list | tuple) and rules else rules
         yield 'default_hooks.checkpoint.save_best', metric, rule
-    for index, hook in enumerate(cfg.get('custom_hooks') or []):
-        if str(hook.get('type')).endswith('EarlyStoppingHook') and 'monitor' in hook:
-            yield f'custom_hooks.{index}.monitor', hook['monitor'], hook.get('rule')
-    for key, scheduler in schedulers(cfg):
-        if 'ReduceOnPlateau' in str(scheduler.get('type')):
+    for hook in recipe.hooks:
+        if hook.is_a(EarlyStoppingHook) and 'monitor' in hook.cfg:
+            yield f'{hook.key}.monitor', hook.cfg['monitor'], hook.cfg.get('rule')
+    for part in recipe.schedulers:
+        if part.is_a(ReduceOnPlateauParamScheduler):
             # what MMEngine takes by default
-            yield f'{key}.monitor', scheduler.get('monitor', 'loss'), scheduler.get('rule', 'less')
+            yield f'{part.key}.monitor', part.cfg.get('monitor', 'loss'), part.cfg.get('rule', 'less')
 
 
-def _metric_names(cfg: Config) -> list[str]:
-    """Return the names of all metrics of the validation; none if one of the evaluators may have others."""
-    evaluators = cfg.get('val_evaluator') or []
-    if isinstance(evaluators, dict):
-        evaluators = evaluators.get('metrics', [evaluators])
-    of_each = [_names_of(evaluator) for evaluator in evaluators]
-    return [name for names in of_each for name in names] if all(of_each) else []
-
-
-def _names_of(evaluator: dict) -> list[str]:
+def _names_of(part: Part) -> list[str]:
     """Return the metrics of MMSegmentation's IoU, MMDetection's COCO AP or MMPretrain's accuracy; none of others."""
-    name, prefix = str(evaluator.get('type')).rpartition('.')[2], evaluator.get('prefix')
+    evaluator, prefix = part.cfg, part.cfg.get('prefix')
     names: list[str] = []
-    if name == 'IoUMetric':
+    if part.path in ('mmseg.IoUMetric', 'mmlape.IoUMetric'):
         names = [
             'aAcc',
             *(key for measure in _listed(evaluator, 'iou_metrics', 'mIoU') for key in _OF_IOU.get(measure, ())),
         ]
-    elif name == 'CocoMetric' and not evaluator.get('classwise'):
+    elif part.path in ('mmdet.CocoMetric', 'mmlape.CocoMetric') and not evaluator.get('classwise'):
         prefix, measures = prefix or 'coco', _listed(evaluator, 'metric', 'bbox')
         items = evaluator.get('metric_items') or _OF_COCO
         if set(measures) <= {'bbox', 'segm'}:
             names = [f'{measure}_{item}' for measure in measures for item in items]
-    elif name == 'Accuracy' and not isinstance(evaluator.get('thrs'), list | tuple):
+    elif part.path == 'mmpretrain.Accuracy' and not isinstance(evaluator.get('thrs'), list | tuple):
         prefix, names = prefix or 'accuracy', [f'top{k}' for k in _listed(evaluator, 'topk', 1)]
     return [f'{prefix}/{name}' if prefix else name for name in dict.fromkeys(names)]
 

@@ -25,6 +25,7 @@ from mmlape.lab.experiments.report import ArmRuns, build, console_table, write_r
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import Run, read_seeds, seed_folder
 from mmlape.mim import mim_root
+from mmlape.weights.reading import open_file
 
 INTRODUCTION = (
     'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no '
@@ -149,7 +150,9 @@ def run_demo(work_dir: str | Path, data: str | Path, seeds: int = 1, shorten: fl
 def _predictions(one: Experiment, arm: Arm, work_dir: Path) -> list[Path]:
     """Draw what a trained model predicts, and return the drawings."""
     with _quiet():
-        model = init_model(arm.config, last_checkpoint(work_dir, one.config), cfg_options=list(arm.cfg_options))
+        model = init_model(
+            arm.config, open_file(last_checkpoint(work_dir, one.config)), cfg_options=list(arm.cfg_options)
+        )
         return compare_on_dataset(model, IMAGES, work_dir / 'report' / 'images' / arm.name)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.table import Table
 
 from mmlape.console import console
-from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import check_precision
 from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
@@ -45,7 +44,6 @@ def run_study(
     """
     if isinstance(launcher, LocalLauncher):
         check_precision(study.options.amp)
-        check_compile(study.options.compile)
     plan = study.plan()
     for warning in study.warnings():
         print(f'warning: {warning}', flush=True)
@@ -78,7 +76,9 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
                 told.add(str(verdict))
                 print(verdict, flush=True)
         undecided.clear()
-        undecided.update(verdict.arm for verdict in verdicts if not verdict.decision)
+        # what waits for a finished run without a result waits for its user
+        held = {verdict.arm for verdict in verdicts if verdict.held and verdict.held.finished}
+        undecided.update(verdict.arm for verdict in verdicts if not verdict.decision and verdict.arm not in held)
 
     def is_wanted(planned: PlannedRun) -> bool:
         """Return whether a seed may count: its arm is undecided, and none before it has failed here."""

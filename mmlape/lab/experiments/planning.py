@@ -19,8 +19,8 @@ from mmengine.config import Config
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.lab.datasets.fraction import label, parse_fraction
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.options import add_train_options
-from mmlape.lab.engine.plan import plan_run
+from mmlape.lab.engine.options import add_train_options, changes
+from mmlape.lab.engine.plan import missing_weights, plan_run
 from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import (
     NO_WEIGHTS,
@@ -210,9 +210,9 @@ class Study:
 
     def _load(self, arm: Arm) -> None:
         """Read a config and plan its run, as training does."""
-        cfg = load_config(arm.config, list(arm.cfg_options))
+        options = self.options
+        cfg = load_config(arm.config, [*arm.cfg_options, *changes(options)])
         try:
-            options = self.options
             plan = plan_run(
                 cfg,
                 self.processes,
@@ -375,8 +375,7 @@ def require_startable(plan: Sequence[PlannedRun]) -> None:
         for key, path in planned.missing:
             name, config = planned.arm.name, planned.arm.config
             raise ConfigError(
-                f'arm {name}: {key}={path}: there is no such file; give one by --cfg-options {key}=FILE, or for this '
-                f'arm alone by --arm {name} {config} {key}=FILE'
+                f'arm {name}: {missing_weights(key, path)}, or for this arm alone by --arm {name} {config} {key}=FILE'
             )
 
 

@@ -1,12 +1,10 @@
 """A graph on images of a user: beside what the model's own package predicts, and beside the exported model in PyTorch.
 
-A graph in half precision runs a second time with each of its values rounded to float16, as a GPU
-computes it; the largest of these values must stay below what float16 can hold.
+Any tool may have written the graph, or changed it, such as onnxruntime's for half precision and for integers.
 """
 
 import copy
 import logging
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,18 +23,17 @@ from torch import Tensor, nn
 from torchvision.ops import box_iou
 
 from mmlape.console import console
-from mmlape.errors import ExportError
 from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
-from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, exported_class
-from mmlape.lab.export.half import LARGEST, rounded
+from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, exported_class, install_graph
+from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.writing import silent
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
 
-GOAL = {'fp32': 0.999, 'fp16': 0.999, 'int8': 0.9}
-"""The share of labels that are to be equal, by the graph's precision."""
-APART = {'fp32': 0.1, 'fp16': 0.1, 'int8': 1.0}
+GOAL = 0.999
+"""The share of labels that are to be equal."""
+APART = 0.1
 """How far AP or mIoU may be apart, in points."""
 SURE = 0.3
 """The least score of objects that are compared."""
@@ -60,34 +57,6 @@ class InPyTorch(Graph):
             return list(self.model(images))
 
 
-class Rounded(Graph):
-    """A graph of half precision with each value rounded; see `mmlape.lab.export.half.rounded`.
-
-    Attributes:
-        largest: The largest absolute value so far of those that are rounded.
-        where: Its name.
-    """
-
-    def __init__(self, graph: Graph, folder: Path) -> None:
-        import onnx
-
-        made, self.names = rounded(onnx.load(graph.path))
-        path = folder / 'rounded.onnx'
-        onnx.save(made, path, save_as_external_data=True, location='rounded.onnx.data')
-        super().__init__(path)
-        del self._declared['magnitudes']
-        self.outputs = graph.outputs
-        self.largest, self.where = 0.0, ''
-
-    def run(self, images: Tensor) -> list[np.ndarray]:
-        """Return the outputs, and keep the largest value."""
-        *found, magnitudes = super().run(images)
-        place = int(np.nan_to_num(magnitudes, nan=np.inf).argmax())
-        if not magnitudes[place] <= self.largest:
-            self.largest, self.where = float(magnitudes[place]), self.names[place]
-        return found
-
-
 @dataclass
 class Side:
     """One of those that predict."""
@@ -106,13 +75,6 @@ class Checked:
 
     sides: list[Side]
     compared: list[float]  # by image: the share of labels that are as in PyTorch
-    rounding: Rounded | None  # None for a graph without float16
-    precision: str = 'fp32'  # of the graph
-
-    @property
-    def largest(self) -> float | None:
-        """The largest value in half precision."""
-        return self.rounding.largest if self.rounding else None
 
     @property
     def equal(self) -> float:
@@ -120,25 +82,19 @@ class Checked:
         return mean_share(self.compared)
 
     @property
-    def is_near(self) -> bool:
+    def passes(self) -> bool:
         """Whether labels and metrics are as equal as they are to be; of images without objects, AP alone says."""
         torch_side, graph_side = self.sides[1], self.sides[-1]
         apart = max((abs(value - graph_side.metrics[key]) for key, value in torch_side.metrics.items()), default=0.0)
-        enough = bool(torch_side.metrics) if np.isnan(self.equal) else self.equal >= GOAL[self.precision]
-        return enough and apart <= APART[self.precision]
-
-    @property
-    def passes(self) -> bool:
-        """Whether the graph is near, and float16 holds all values."""
-        return self.is_near and (self.largest is None or self.largest < LARGEST)
+        enough = bool(torch_side.metrics) if np.isnan(self.equal) else self.equal >= GOAL
+        return enough and apart <= APART
 
 
-def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Checked:
+def check(trained: Trained, path: Path, images: str | Path) -> Checked:
     """Compare a graph on images, and print a table.
 
     Args:
-        cfg: Of the model.
-        checkpoint: Its weights.
+        trained: The model.
         path: The graph.
         images: A folder. If it is or has that of the config's test set, AP or mIoU is computed.
 
@@ -147,10 +103,10 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
             not finite.
         DataError: There are no images, or one is larger than those of the graph.
     """
-    found = files_of(images)
+    cfg, found = trained.config, files_of(images)
     terminal = console(stderr=True)
-    with tempfile.TemporaryDirectory() as folder, silent(logging.INFO):
-        sides, rounding = _sides(cfg, checkpoint, path, Path(folder))
+    with silent(logging.INFO):
+        sides = _sides(trained, path)
         task, prepare = sides[0].model.task, sides[0].model.preparation.of_file
         dataset = _dataset(cfg, Path(images))
         if dataset is not None:
@@ -168,29 +124,22 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
         for side in sides:
             if side.evaluator is not None:
                 side.metrics = _points(task, side.evaluator.evaluate(count))
-    result = Checked(sides, compared, rounding, Graph(path).notes.get('precision', 'fp32'))
+    result = Checked(sides, compared)
     show(result, images)
     return result
 
 
-def _sides(cfg: Config, checkpoint: str, path: Path, folder: Path) -> tuple[list[Side], Rounded | None]:
-    """Return the model's package, the exported model in PyTorch, the graph, and the graph rounded to float16."""
-    model = init_model(cfg, checkpoint, 'cpu')
-    through = copy.deepcopy(model)
+def _sides(trained: Trained, path: Path) -> list[Side]:
+    """Return the model's package, the exported model in PyTorch, and the graph."""
+    model = init_model(trained.config, trained.file, 'cpu')
+    through, by_graph = copy.deepcopy(model), copy.deepcopy(model)
     exported, graph = exported_class(through), Graph(path)
-    given = Input.of(through, cfg)
+    install_graph(by_graph, graph, trained.config, model.classes)
+    given = Input.of(through, trained.config)
     options = dict(labels=True) if graph.outputs == ('labels',) else {}
     eager = exported(copy.deepcopy(through), given, **options).eval()
     exported.install(through, InPyTorch(eager, path), given)
-    by_graph = init_model(cfg, path, 'cpu')
-    if list(by_graph.classes) != list(model.classes):
-        raise ExportError(f'{path} has {len(by_graph.classes)} classes, and the model {len(model.classes)}')
-    sides = [Side(PACKAGES[model.task], model), Side('PyTorch, as exported', through), Side('graph', by_graph)]
-    if graph.notes.get('precision') != 'fp16':
-        return sides, None
-    in_half, rounding = init_model(cfg, path, 'cpu'), Rounded(graph, folder)
-    exported.install(in_half, rounding, given)
-    return [*sides, Side('graph, every value rounded', in_half)], rounding
+    return [Side(PACKAGES[model.task], model), Side('PyTorch, as exported', through), Side('graph', by_graph)]
 
 
 def _predicted(side: Side, inputs: dict[str, Any]) -> BaseDataElement:
@@ -274,18 +223,9 @@ def show(found: Checked, images: str | Path) -> None:
             f'{len(found.compared)} images: no object has a score of {SURE} or more, so none was '
             'compared: give images with objects'
         )
-    if found.largest is not None:
-        line += f'; the largest value in half precision is {found.largest:.4g} of {LARGEST:g}'
     say(line)
-    if found.rounding is not None and not found.rounding.largest < LARGEST:
-        say(f'float16 cannot hold {found.rounding.where}: export with --precision fp32')
-    if not found.is_near and (names or not np.isnan(found.equal)):
-        goal, apart = GOAL[found.precision], APART[found.precision]
-        better = 'fp16' if found.precision == 'int8' else 'fp32'
-        say(
-            f'this is less than {goal:.1%} of the labels, or more than {apart} points apart: '
-            f'export with --precision {better}'
-        )
+    if not found.passes and (names or not np.isnan(found.equal)):
+        say(f'this is less than {GOAL:.1%} of the labels, or more than {APART} points apart')
 
 
 def _percent(share: float) -> str:

@@ -20,12 +20,11 @@ from mmlape.lab.export.writing import Form, Written, export_graph
 EXAMPLES = [Path(__file__).with_name(name) for name in ('example.py', 'example.cpp')]
 
 
-def export(cfg: Config, checkpoint: str | None, form: Form, out: str | Path, labels: bool = False) -> Written:
+def export(trained: Trained, form: Form, out: str | Path, labels: bool = False) -> Written:
     """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than the tolerance.
 
     Args:
-        cfg: Of the model; its test pipeline says in which order images are loaded.
-        checkpoint: Its weights; None for the initial ones.
+        trained: The model; the test pipeline of its config says in which order images are loaded.
         form: Of the graph; differences of boxes are in shares of the longest side.
         out: The file.
         labels: Whether the graph of a segmentor ends in the class of each pixel.
@@ -35,12 +34,15 @@ def export(cfg: Config, checkpoint: str | None, form: Form, out: str | Path, lab
             exceeds the tolerance, or ``out`` is a folder; nothing is written then.
         StackError: If a package is missing.
     """
-    model = init_model(cfg, checkpoint, 'cpu')
+    if trained.checkpoint and trained.file is None:
+        raise ExportError(f'{trained.checkpoint} is a graph already: give the weights that it was made of')
+    with trained.building():
+        model = init_model(trained.config, trained.file, 'cpu')
     exported, given = exported_class(model), Input.of(model, model.cfg)
     if labels and exported.task != 'segmentation':
         raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
     graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
-    notes = names_of(cfg, checkpoint) | given.notes()
+    notes = names_of(trained.config, trained.checkpoint) | given.notes()
     notes |= dict(task=exported.task, classes=json.dumps(list(model.classes)))
     if (tiles := tiles_of(model.cfg)) and form.size == (tiles['tile'],) * 2:
         notes['overlap'] = str(Tiling.of(**tiles).overlap)
@@ -114,7 +116,6 @@ def complete(path: Path) -> None:
         'size': list(graph.size),
         'batch': graph.batch,
         'channels': graph.channels,
-        'precision': notes.get('precision'),
         'input': notes.get('input', 'normalised'),
         **{key: json.loads(notes[key]) for key in keys},
         'outputs': {name: graph.shape(name) for name in graph.outputs},

@@ -28,7 +28,6 @@ from mmlape.lab.engine.graphs.base import largest_difference
 from mmlape.lab.engine.graphs.operators import translations
 from mmlape.lab.engine.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
 from mmlape.lab.export.fusion import fuse_batch_norms
-from mmlape.lab.export.half import halve
 from mmlape.lab.extension import extensions
 from mmlape.lab.runs.record import check_writable
 from mmlape.log import log
@@ -37,9 +36,8 @@ if TYPE_CHECKING:
     import onnx
 
 OPSET = 18
-PRECISIONS = {'fp32': 1e-4, 'fp16': 0.05, 'int8': 0.1}
-"""What a graph computes in, and how far it may be from PyTorch's float32; of int8, which share of the
-labels may differ from those of float32."""
+TOLERANCE = 1e-4
+"""How far a graph may be from PyTorch."""
 LARGEST_FILE = 2 * 10**9
 """Bytes of values above which they go into a file of their own: a graph is one message of protobuf, at most 2 GiB."""
 ANY_BATCH = (1, 3)
@@ -52,13 +50,7 @@ class Form:
 
     size: Size  # of the images
     batch: int | None = 1  # how many images at once; None for any number
-    precision: str = 'fp32'  # a key of PRECISIONS
-    tolerance: float | None = None  # the largest difference; by default that of the precision
-
-    @property
-    def limit(self) -> float:
-        """The largest difference, see `PRECISIONS`."""
-        return PRECISIONS[self.precision] if self.tolerance is None else self.tolerance
+    tolerance: float = TOLERANCE  # the largest difference
 
     @property
     def images(self) -> str:
@@ -72,7 +64,7 @@ class Written:
     """A graph that was written."""
 
     path: Path
-    difference: float  # the largest one from PyTorch; of int8, the share of labels that differ
+    difference: float  # the largest one from PyTorch
 
     @property
     def size(self) -> int:
@@ -96,8 +88,7 @@ def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str,
             f'--size {form.size[0]} {form.size[1]}: a side is smaller than a patch of {backbone.patch_size} pixels'
         )
     out = check_out(out)
-    notes = dict(notes or {}, size=f'{form.size[0]} {form.size[1]}', precision=form.precision)
-    notes['batch'] = str(form.batch or 'dynamic')
+    notes = dict(notes or {}, size=f'{form.size[0]} {form.size[1]}', batch=str(form.batch or 'dynamic'))
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder, naming(out):
         written = Path(folder) / out.name
         with fuse_batch_norms(model):
@@ -169,8 +160,6 @@ def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> N
         # torch knows the shapes better than its exporter
         kind, shape = port.type.tensor_type.elem_type, [form.batch or 'batch', *value.shape[1:]]
         port.type.CopyFrom(onnx.helper.make_tensor_type_proto(kind, shape))
-    if form.precision == 'fp16':
-        halve(graph, final=isinstance(model, ExportedModel))
     for key, value in {'mmlape': mmlape.__version__, **notes}.items():
         entry = graph.metadata_props.add()
         entry.key, entry.value = key, value
@@ -241,17 +230,15 @@ def compare(model: nn.Module, path: str | Path, form: Form) -> float:
         theirs = graph.run(images)
         if not isinstance(model, ExportedModel):
             apart = largest_difference(ours, theirs)
-        elif form.precision == 'fp32':
-            apart = model.difference(ours, theirs)
         else:
-            apart = model.difference_of_predicted(ours, theirs)
-        _check(apart, form.limit, 'PyTorch')
+            apart = model.difference(ours, theirs)
+        _check(apart, form.tolerance, 'PyTorch')
         if isinstance(model, ExportedModel):
             empty &= model.is_empty(theirs)
             with torch.no_grad():
                 predicted = [value.numpy() for value in model.predicted(images)]
             name = f'what {type(model.model).__name__} predicts'
-            _check(model.difference_of_predicted(predicted, theirs), form.limit, name)
+            _check(model.difference_of_predicted(predicted, theirs), form.tolerance, name)
         largest = max(largest, apart)
     if empty:
         log(

@@ -23,19 +23,19 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.decoding import encode
 from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
-from mmlape.lab.registry import HOOKS
+from mmlape.lab.registry import class_of
 from mmlape.lab.runs.code import as_it_is_now, code_differences
 from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, Weights, read_record
 
 COUNTED = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
     'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_fresh', 'load_strict', 'sync_bn',
-    'efficient_conv_bn_eval',
+    'efficient_conv_bn_eval', 'cache_features',
 )  # fmt: skip
 """Keys at the top of a configuration that count."""
 IGNORED = {
     'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'timeout', 'collect_device', 'collect_dir',
-    'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
+    'outfile_prefix', 'with_cp', 'cache_dir', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
 }  # fmt: skip
 """Keys below them that do not count, wherever they are."""
 INTERVAL = 'train_cfg.val_interval '
@@ -70,7 +70,8 @@ def settings(cfg: dict) -> dict:
         kept['randomness'] = dict(diff_rank_seed=False)
     hooks = cfg.get('custom_hooks') or []
     hooks = [hook for hook in hooks if _class_name(hook) not in GONE]
-    custom_hooks = [hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)]
+    scope = cfg.get('default_scope')
+    custom_hooks = [hook for hook in hooks if getattr(class_of(hook, scope, 'HOOKS'), 'changes_results', True)]
     kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
@@ -190,8 +191,10 @@ def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
 
 
 def is_missing(checkpoint: str) -> bool:
-    """Return whether a checkpoint is a path, not an address, and no file is there."""
-    return '://' not in checkpoint and not Path(checkpoint).expanduser().is_file()
+    """Return whether a checkpoint is a path, neither an address nor of the hub, and no file is there."""
+    from mmlape.weights.download import is_address, is_on_hub  # here, as a report needs no torch
+
+    return not (is_address(checkpoint) or is_on_hub(checkpoint) or Path(checkpoint).expanduser().is_file())
 
 
 @cache

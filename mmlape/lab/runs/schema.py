@@ -123,7 +123,7 @@ class Identity:
     amp: str | None = None  # 'bf16' or 'fp16'
     # 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'
     batch_policy: str | None = None
-    # 'layers', 'graphs' or 'backbone'; None for a model that is not compiled
+    # 'layers' or 'backbone'; None for a model that is not compiled
     compiled: str | None = field(metadata=LATER, default=None)
     checkpoint: Weights | None = None
     loads: list[str] = field(default_factory=list)  # the keys of the config that name it
@@ -265,7 +265,7 @@ def _line(entry: Evaluation) -> str:
 
 
 def read_job(file: Path) -> JobState | None:
-    """Return the state of a Slurm job; None if it cannot be read."""
+    """Return the state of a Slurm job; None if none is recorded."""
     return decode(JobState, read_json(file), file)
 
 

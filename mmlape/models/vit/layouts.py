@@ -39,6 +39,7 @@ _MMPRETRAIN_NAMES = (
     (r'^layers\.(\d+)\.ffn\.gamma2\.weight$', r'blocks.\1.gamma2'),
     (r'^layers\.(\d+)\.', r'blocks.\1.'),
     (r'^ln1\.', 'norm.'),
+    (r'^ln2\.', 'fc_norm.'),
     (r'^pre_norm\.', 'norm_pre.'),
 )
 
@@ -189,7 +190,8 @@ def to_timm(tensors: Tensors) -> Tensors:
 
 
 def _from_mmpretrain(tensors: Tensors) -> Tensors:
-    return as_convolution(rename_keys(tensors, _MMPRETRAIN_NAMES))
+    """Rename; of BEiT, what its authors' files have besides comes after it."""
+    return as_convolution(_from_beit(rename_keys(tensors, _MMPRETRAIN_NAMES)))
 
 
 def _from_mmseg(tensors: Tensors) -> Tensors:

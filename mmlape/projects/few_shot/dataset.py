@@ -12,7 +12,9 @@ from mmengine.dataset import ConcatDataset
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.formats import iter_unwrapped
+from mmlape.lab.engine.hooks import SecondEvaluationHook
 from mmlape.lab.engine.plan import require_keys
+from mmlape.lab.registry import is_a
 from mmlape.registry import DATASETS
 
 
@@ -122,7 +124,7 @@ def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, da
     data = cfg if data is None else data
     require_keys(data, ('train_dataloader', 'test_dataloader'), 'evaluated with few shots')
     loader = copy.deepcopy(data.test_dataloader)
-    if loader['dataset']['type'] == 'mmlape.FewShotDataset':
+    if is_a(loader['dataset'], FewShotDataset, data.get('default_scope'), 'DATASETS'):
         datasets = loader['dataset']['datasets']
     else:
         support = list(iter_unwrapped(copy.deepcopy(data.train_dataloader['dataset'])))
@@ -135,6 +137,6 @@ def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, da
     cfg = copy.deepcopy(cfg)
     cfg.test_dataloader, cfg.test_cfg = loader, dict()
     cfg.test_evaluator = dict(type='mmlape.FewShotMetric', l2=l2)
-    hooks = cfg.get('custom_hooks') or []
-    cfg.custom_hooks = [hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')]
+    hooks, scope = cfg.get('custom_hooks') or [], cfg.get('default_scope')
+    cfg.custom_hooks = [hook for hook in hooks if not is_a(hook, SecondEvaluationHook, scope, 'HOOKS')]
     return cfg

@@ -31,6 +31,7 @@ class PEBalanceHook(Hook):
 
     changes_results = False
     priority = 'NORMAL'
+    counts = {'interval': 'log'}
 
     def __init__(self, interval: int = 50, images: int = 4) -> None:
         if min(interval, images) < 1:

@@ -4,10 +4,7 @@ COCO's, ADE20K's, ImageNet's, CIFAR's and others. A format of your own is a subc
 `DataSource`, which the module of its dataset puts into `FORMATS`.
 """
 
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
-from typing import Any
 
 from mmengine import Config
 
@@ -15,6 +12,7 @@ from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.datasets.formats.classification import CifarSource, FolderSource, SunSource
 from mmlape.lab.datasets.formats.coco import CocoSource
 from mmlape.lab.datasets.formats.segmentation import SegmentationSource
+from mmlape.lab.registry import resolve_class
 
 SPLITS = ('train', 'val', 'test')
 FORMATS: dict[str, type[DataSource]] = {
@@ -80,18 +78,6 @@ def distinct(sources: Iterable[DataSource]) -> list[DataSource]:
             others = [one for one in source.metrics if one not in first.metrics]
             first.metrics = [*first.metrics, *others]
     return list(found.values())
-
-
-def resolve_class(name: Any, default_scope: str | None, registry: str) -> type | None:
-    """Find the class that a ``type`` of a config names in a registry such as 'DATASETS'.
-
-    None if there is none.
-    """
-    if inspect.isclass(name):
-        return name
-    scope, _, bare = str(name).rpartition('.')
-    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
-    return cls if inspect.isclass(cls) else None
 
 
 def iter_unwrapped(dataset: dict) -> Iterator[dict]:

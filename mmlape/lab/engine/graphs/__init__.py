@@ -5,6 +5,7 @@ size, and holds the normalisation. Padding, sliding windows and the resizing to 
 stay outside.
 """
 
+import json
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -44,15 +45,18 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
         model: Its own weights are not used any more.
         graph: Of such a model.
         cfg: Its configuration.
-        classes: Names that the graph's must be equal to; None for any.
+        classes: Names that the graph's must be equal to, if it has any; None for any.
 
     Raises:
         CheckpointError: The graph is of another task, of a backbone, or of other classes.
     """
     exported = exported_class(model)
-    if graph.task != exported.task:
-        what = f'a model for {graph.task}' if graph.task else 'a backbone, or of another tool'
-        raise CheckpointError(f'{graph.path} is the graph of {what}, and the config has a model for {exported.task}')
+    if graph.task not in (None, exported.task):
+        raise CheckpointError(
+            f'{graph.path} is the graph of a model for {graph.task}, and the config has a model for {exported.task}'
+        )
+    if 'classes' not in graph.notes:  # another tool has written it
+        graph.notes['classes'] = json.dumps(list(classes or ()))
     if classes is not None and graph.classes != list(classes):
         raise CheckpointError(
             f'{graph.path} has {len(graph.classes)} classes, {listed(graph.classes, 3)}, and the test '

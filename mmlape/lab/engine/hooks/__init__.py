@@ -4,7 +4,11 @@ One that only observes, seeds or stops has ``changes_results = False``: it is no
 identity (see :func:`mmlape.lab.runs.identity.settings`).
 """
 
+from mmengine.config import Config
+from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
+
 from mmlape.lab.engine.compiling import CompileBackboneHook
+from mmlape.lab.engine.frozen.hook import CachedFeaturesHook
 from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.lab.engine.hooks.evaluation import (
     EarlyStoppingHook,
@@ -14,6 +18,7 @@ from mmlape.lab.engine.hooks.evaluation import (
 )
 from mmlape.lab.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.lab.engine.hooks.run import AccumulationHook, NaNGuardHook, ReseedHook, RunRecordHook, cause_of_stop
+from mmlape.lab.engine.recipe import Recipe
 from mmlape.lab.runs.identity import GONE
 
 ALWAYS = (
@@ -25,6 +30,7 @@ ALWAYS = (
 
 __all__ = [
     'AccumulationHook',
+    'CachedFeaturesHook',
     'CheckpointHook',
     'CompileBackboneHook',
     'EarlyStoppingHook',
@@ -42,18 +48,17 @@ __all__ = [
 ]
 
 
-def install(cfg: dict, *names: str) -> None:
+def install(cfg: Config, *names: str) -> None:
     """Add hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it yet."""
-    hooks = [hook for hook in cfg.get('custom_hooks') or [] if _name(hook) not in GONE]
-    present = {_name(hook) for hook in hooks}
-    hooks += [dict(type=f'mmlape.{name}') for name in names if name not in present]
+    recipe = Recipe.of(cfg)
+    gone = [part.cfg for part in recipe.custom_hooks if part.name.rpartition('.')[2] in GONE]
+    hooks = [hook for hook in cfg.get('custom_hooks') or [] if hook not in gone]
+    for name in names:
+        if not any(part.is_a(globals()[name]) for part in recipe.custom_hooks):
+            hooks.append(dict(type=f'mmlape.{name}'))
     cfg['custom_hooks'] = hooks
-    default = cfg.setdefault('default_hooks', {})
-    checkpoint = default.get('checkpoint') or dict(type='CheckpointHook', interval=1)
-    if _name(checkpoint) == 'CheckpointHook':
-        checkpoint['type'] = 'mmlape.CheckpointHook'
-    default['checkpoint'] = checkpoint
-
-
-def _name(hook: dict) -> str:
-    return str(hook.get('type')).rpartition('.')[2]
+    checkpoint = recipe.default_hooks['checkpoint']
+    options = checkpoint.cfg or dict(type='CheckpointHook', interval=1)
+    if checkpoint.cls is MMEngineCheckpointHook:
+        options['type'] = 'mmlape.CheckpointHook'
+    cfg.setdefault('default_hooks', {})['checkpoint'] = options

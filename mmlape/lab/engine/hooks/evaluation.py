@@ -15,7 +15,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.evaluation.names import split_per_class
 from mmlape.lab.evaluation.saved import object_rows, save_label_map, write_rows
-from mmlape.lab.registry import HOOKS
+from mmlape.lab.registry import HOOKS, class_of, resolve_class
 
 
 @HOOKS.register_module()
@@ -61,6 +61,7 @@ class SecondEvaluationHook(Hook):
     """
 
     changes_results = False
+    counts = {}  # the sizes in `changes` are of images
     # before the hooks that log and record the metrics, and before averaged weights are put back
     priority = 'HIGHEST'
 
@@ -96,7 +97,9 @@ class SecondEvaluationHook(Hook):
         loader = copy.deepcopy(cfg[key])
         steps = loader['dataset'].get('pipeline') or []
         for name, arguments in self.changes.items():
-            matching = [step for step in steps if step['type'] == name]
+            scope = cfg.get('default_scope')
+            wanted = resolve_class(name, scope, 'TRANSFORMS')
+            matching = [step for step in steps if wanted and class_of(step, scope, 'TRANSFORMS') is wanted]
             if not matching:
                 raise ConfigError(
                     f"SecondEvaluationHook '{self.name}': {key} has no transform {name}; change "

@@ -74,6 +74,7 @@ class GradientNormHook(Hook):
 
     changes_results = False
     priority = 'NORMAL'
+    counts = {'interval': 'log'}
 
     def __init__(self, interval: int = 50) -> None:
         if interval < 1:

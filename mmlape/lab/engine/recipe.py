@@ -1,0 +1,106 @@
+"""A config as it is trained, read once: its parts, each with its class and the key that it came from."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mmengine.config import Config
+
+from mmlape.lab.registry import class_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a config that a class is built from."""
+
+    key: str  # its place in the config, dotted
+    cfg: Any  # the part itself, a dict: a change of it is one of the config
+    cls: type | None  # None where it names no class, of which building tells
+
+    @property
+    def name(self) -> str:
+        """The name of its class, or what the config has for it."""
+        return self.cls.__name__ if self.cls else str(self.cfg.get('type'))
+
+    @property
+    def path(self) -> str:
+        """The package and the name of its class, 'mmdet.CocoMetric'; '' without one."""
+        return f'{self.cls.__module__.partition(".")[0]}.{self.cls.__name__}' if self.cls else ''
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """What its class is built from."""
+        return inspect.signature(self.cls.__init__).parameters if self.cls else {}  # type: ignore[misc]
+
+    def is_a(self, *classes: type) -> bool:
+        """Return whether its class is one of these, or derived from one."""
+        return self.cls is not None and issubclass(self.cls, classes)
+
+    def __str__(self) -> str:
+        """Return the key and the class, 'custom_hooks.0 (EMAHook)'."""
+        return f'{self.key} ({self.name})'
+
+
+@dataclass
+class Recipe:
+    """What a config trains with, and how."""
+
+    cfg: Config
+    model: Part
+    loop: Part  # train_cfg; with no class where the config trains nothing
+    wrapper: Part  # optim_wrapper
+    optimizer: Part  # with no class where several optimisers have a constructor of theirs
+    schedulers: list[Part]  # but those of several optimisers
+    default_hooks: dict[str, Part]
+    custom_hooks: list[Part]
+    evaluators: list[Part]  # of the validation
+
+    @classmethod
+    def of(cls, cfg: 'Config | Recipe') -> 'Recipe':
+        """Read a config, unless that is done."""
+        if isinstance(cfg, Recipe):
+            return cfg
+        scope = cfg.get('default_scope')
+
+        def part(key: str, node: Any, registry: str, default: str | None = None) -> Part:
+            return Part(key, node, class_of(node, scope, registry, default))
+
+        def parts(key: str, nodes: Any, registry: str) -> list[Part]:
+            listed = enumerate(nodes if isinstance(nodes, list | tuple) else [])
+            return [part(f'{key}.{number}', one, registry) for number, one in listed if isinstance(one, Mapping)]
+
+        loop, wrapper = cfg.get('train_cfg') or {}, cfg.get('optim_wrapper') or {}
+        kind = 'EpochBasedTrainLoop' if loop.get('by_epoch', not loop.get('max_iters')) else 'IterBasedTrainLoop'
+        hooks = {'checkpoint': {}, **(cfg.get('default_hooks') or {})}
+        kinds = {'checkpoint': 'CheckpointHook'}
+        evaluators = cfg.get('val_evaluator') or []
+        schedulers = parts('param_scheduler', cfg.get('param_scheduler'), 'PARAM_SCHEDULERS')
+        if isinstance(cfg.get('param_scheduler'), Mapping) and 'type' in cfg['param_scheduler']:
+            schedulers = [part('param_scheduler', cfg['param_scheduler'], 'PARAM_SCHEDULERS')]
+        if isinstance(evaluators, Mapping):
+            evaluators = evaluators.get('metrics', [evaluators])
+        return cls(
+            cfg,
+            part('model', cfg.get('model') or {}, 'MODELS'),
+            part('train_cfg', loop, 'LOOPS', kind if loop else None),
+            part('optim_wrapper', wrapper, 'OPTIM_WRAPPERS', 'OptimWrapper'),
+            part('optim_wrapper.optimizer', wrapper.get('optimizer') or {}, 'OPTIMIZERS'),
+            schedulers,
+            {
+                name: part(f'default_hooks.{name}', hook or {}, 'HOOKS', kinds.get(name))
+                for name, hook in hooks.items()
+            },
+            parts('custom_hooks', cfg.get('custom_hooks'), 'HOOKS'),
+            parts('val_evaluator', evaluators, 'METRICS'),
+        )
+
+    @property
+    def hooks(self) -> list[Part]:
+        """Those of ``default_hooks`` and ``custom_hooks``."""
+        return [*self.default_hooks.values(), *self.custom_hooks]
+
+    @property
+    def unit(self) -> str:
+        """What the run is counted in, 'epochs' or 'iterations'."""
+        return 'iterations' if self.loop.cfg.get('max_iters') else 'epochs'
