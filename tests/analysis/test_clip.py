@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from mmengine.logging import MMLogger
 from test_prediction_rules import Finder
 
 from mmlape.cli import main
@@ -67,6 +68,7 @@ def test_the_objects_of_frames_are_those_of_images(clip, tmp_path, tile, batch_s
 
 def test_what_is_no_video_is_told_and_a_damaged_one_is_not_silently_short(clip, tmp_path, caplog):
     """FFmpeg takes a list of images for a video of its text."""
+    MMLogger.get_current_instance().addHandler(caplog.handler)
     listed, damaged = tmp_path / 'val.txt', tmp_path / 'damaged'
     listed.write_text('images/1.png\n' * 100)
     for path in (listed, Path(__file__)):
