@@ -104,7 +104,7 @@ COUNTS_NOT = (
 )  # fmt: skip
 OTHERS = {
     'optim_wrapper.type': 'AmpOptimWrapper', 'train_dataloader.dataset.ann_file': 'data/a/other.txt',
-    'data_fraction': '1/2', 'cache_features.dtype': 'float32', 'randomness.diff_rank_seed': None, 'data_root': 'data/b',
+    'data_fraction': '1/2', 'randomness.diff_rank_seed': None, 'data_root': 'data/b',
 }  # fmt: skip
 
 
