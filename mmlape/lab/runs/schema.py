@@ -268,7 +268,7 @@ def _line(entry: Evaluation) -> str:
 
 
 def read_job(file: Path) -> JobState | None:
-    """Return the state of a Slurm job; None if there is no such file, DataError if it cannot be read."""
+    """Return the state of a Slurm job; None if none is recorded."""
     return decode(JobState, read_json(file), file)
 
 
