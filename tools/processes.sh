@@ -37,8 +37,11 @@ launch() {
             --rdzv-conf "is_host=$((${NODE_RANK:-0} == 0)),join_timeout=$wait,read_timeout=$wait")
         echo "machine ${NODE_RANK:-0} of $NNODES: waiting for the others at $place, up to $wait s (RDZV_TIMEOUT)"
     fi
-    # signals that torchrun passes on, for a run to save: its own, and Slurm's --signal=USR1
-    export TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+    # Slurm's --signal=USR1 reaches torchrun, too: it passes it on, as SIGTERM, or, an older one, at least survives it
+    trap '' USR1
+    export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+    # seconds in which processes save before torchrun kills them; older versions have 30
+    export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-60}
     PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m torch.distributed.run \
         "${meeting[@]}" --nproc-per-node "$processes" "$tools/$tool" "$@" --launcher pytorch
 }

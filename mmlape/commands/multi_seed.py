@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.experiments.multi_seed import run_study, show_arms
     from mmlape.lab.experiments.planning import Study, choose, on_fractions, read_arms
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     arms, seeds, work_dir = read_arms(args.config, args.cfg_options, args.arm)
     if not arms:
         raise ConfigError('nothing to train: name a STUDY or CONFIG, or --arm NAME CONFIG')

@@ -132,7 +132,7 @@ ALLOWED = {
     'metrics with a prefix': 'val_evaluator.update(prefix="seg")\n' + BEST.format('save_best="seg/mIoU"'),
     "a metric of the user's": OWN + BEST.format('save_best="own/quality", rule="less"'),
     'no validation': BEST.format('save_best=None') + '\nval_dataloader = val_cfg = val_evaluator = None',
-    'a plateau': 'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", rule="greater", by_epoch=False)]',
+    'a plateau': 'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", rule="greater")]',
 }
 
 

@@ -155,9 +155,9 @@ def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(co
     killed = tiny.record(folder / 'seed_11')
     assert (killed['state'], killed['failure']['kind']) == ('failed', 'lost-worker')
     assert killed['reason'] == killed['failure']['reason'] == 'process 0 was killed by SIGKILL'
-    command.send_signal(signal.SIGTERM)
+    command.send_signal(signal.SIGUSR1)
     said = command.communicate(timeout=tiny.GUARD)[0]
-    assert command.returncode == 143
+    assert command.returncode == 138
     assert 'tiny, seed 11: FAILED with exit status' in said
     assert _processes(folder) == [] and running_in(folder / 'seed_12') is None
     assert tiny.record(folder / 'seed_12')['world_size'] == 2

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from mmlape.errors import MMLaPEError, TrainingError
+from mmlape.errors import DataError, MMLaPEError, TrainingError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments import status
+from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.experiments.report import arms, content, data
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.run import read_arms
@@ -31,20 +32,22 @@ def study(tmp_path_factory):
     """Two arms of one seed that differ in the learning rate; the first was interrupted behind iteration 3."""
     folder = tmp_path_factory.mktemp('study')
     config = tiny.write_config(folder, tiny.write_data(folder / 'data', train=4, val=2, side=40))
-    plans = {}
+    plans, named = {}, []
     for arm, rate in (('a', 0.001), ('b', 0.002)):
-        cfg = load_config(config, [f'optim_wrapper.optimizer.lr={rate}'])
+        options = [f'optim_wrapper.optimizer.lr={rate}']
+        cfg = load_config(config, options)
+        named.append(Arm(arm, str(config), tuple(options)))
         plans[arm] = plan_run(copy.deepcopy(cfg), 1)
         train(cfg, folder / 'runs' / arm / 'seed_1', seed=1)
     run = folder / 'runs/a/seed_1'
     (run / 'iter_6.pth').unlink()
     (run / RECORD).write_text(json.dumps(dict(tiny.record(run), state='interrupted')))
-    return folder / 'runs', plans
+    return folder / 'runs', plans, Study(named, [1], folder / 'runs')
 
 
 def resume(study, arm='a'):
     """How the first run resumes, with the rate of an arm."""
-    folder, plans = study
+    folder, plans, _ = study
     start = acquire(folder / 'a/seed_1', replace(plans[arm].identity, seed=1), 'tiny.py', True)
     os.close(start.lock)
     return start.checkpoint, start.iteration, start.evaluations
@@ -57,6 +60,14 @@ def report(study):
 
 def shown(study):
     return json.dumps(status.as_json(status.rows(study[0])), default=str)
+
+
+def planned(study):
+    """What `multi-seed` does next; an error where it would start nothing."""
+    plan = study[2].plan()
+    if reasons := [one.reason for one in plan if one.action == 'refuse']:
+        raise DataError(reasons[0])
+    return [(one.action, one.reason, one.run.record.iter) for one in plan]
 
 
 def outcome(read, study):
@@ -84,7 +95,7 @@ def forms(text: bytes, other: bytes, at: int):
 def test_a_damaged_file_is_an_error_that_names_it_or_changes_nothing(study, name, at):
     file = place(study, 'a', name)
     kept = file.read_bytes()
-    expected = {read: read(study) for read in (resume, report, shown)}
+    expected = {read: read(study) for read in (resume, report, shown, planned)}
     for text in forms(kept, place(study, 'b', name).read_bytes(), at):
         file.write_bytes(text)
         try:
@@ -99,7 +110,7 @@ def test_a_damaged_file_is_an_error_that_names_it_or_changes_nothing(study, name
 
 def test_a_checkpoint_tells_of_which_run_it_is(study, tmp_path):
     """Also where the record was deleted, or all files beside it are of another run of the seed."""
-    expected, copied = resume(study), (shutil.copytree(study[0], tmp_path / 'runs'), study[1])
+    expected, copied = resume(study), (shutil.copytree(study[0], tmp_path / 'runs'), *study[1:])
     run = copied[0] / 'a/seed_1'
     (run / RECORD).unlink()
     checkpoint, *position = resume(copied)

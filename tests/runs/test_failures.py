@@ -313,7 +313,7 @@ def test_sigterm_does_not_stop_a_failure_from_being_recorded(tmp_path):
 
 @pytest.mark.release
 def test_sigterm_for_one_process_stops_all_after_the_same_step(config, tmp_path):
-    """As srun and torchrun expect it: the status is the signal's, and the run resumes bit for bit."""
+    """And the run resumes bit for bit."""
     extra = ITERATIONS + 'auto_scale_lr = dict(base_batch_size=4)\n'
     stopped = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + extra, 'stopped')
     words = (TOOLS / 'dist_train.sh', stopped, '2', '--seed', 7, '--work-dir')
@@ -324,6 +324,19 @@ def test_sigterm_for_one_process_stops_all_after_the_same_step(config, tmp_path)
     assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == ['iter_3.pth']
     tiny.run(*words, tmp_path / 'run', '--resume', cwd=config.parent)
     assert tiny.difference(tmp_path / 'run' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') == 0
+
+
+@pytest.mark.release
+def test_torchrun_passes_sigusr1_on(config, tmp_path):
+    """Which Slurm's ``--signal`` sends it; a run then saves as at SIGTERM."""
+    words = (TOOLS / 'dist_train.sh', config, '2', '--work-dir', tmp_path / 'run', *TOGETHER)
+    running = tiny.start(*words, cwd=config.parent, TROUBLE='rest:3:0')
+    assert any(line.startswith('waiting') for line in running.stdout)
+    running.send_signal(signal.SIGUSR1)
+    printed = running.stdout.read()
+    assert running.wait(timeout=tiny.GUARD) == 1 and printed.count('mmlape: interrupted') == 1
+    assert failed(tmp_path / 'run', 'interrupted', 'SIGUSR1')['iter'] == 3
+    assert (tmp_path / 'run' / 'iter_3.pth').is_file()
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,9 @@ WATCHING = (
     trouble.CONFIG
     + """
 default_hooks['checkpoint'].update(save_best='mIoU', interval={step})
+param_scheduler = dict(
+    type='ReduceOnPlateauLR', monitor='mIoU', rule='greater', threshold=1000, patience=0, factor=0.5, eps=0.0
+)
 custom_hooks += [
     dict(type='Counting'), dict(type='EMAHook', momentum=0.3),
     dict(type='EarlyStoppingHook', monitor='mIoU', min_delta=1000, patience=3),
@@ -116,9 +119,6 @@ train_cfg['{length}'] = 6 * {step}
 IN_EPOCHS = """
 train_cfg = dict(type='EpochBasedTrainLoop')
 train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-param_scheduler = dict(
-    type='ReduceOnPlateauLR', monitor='mIoU', rule='greater', threshold=1000, patience=0, factor=0.5, eps=0.0
-)
 default_hooks['checkpoint']['by_epoch'] = True
 log_processor = dict(by_epoch=True)
 """

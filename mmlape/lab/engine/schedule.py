@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.hooks import EarlyStoppingHook
 from mmengine.logging import print_log
 from mmengine.optim import _ParamScheduler
+from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
 
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.counts import SELF, changed, counting
@@ -42,6 +43,8 @@ def check_units(cfg: Config | Recipe) -> None:
         return
     for part in [*recipe.schedulers, *recipe.hooks]:
         is_scheduler = part in recipe.schedulers
+        if part.is_a(ReduceOnPlateauParamScheduler) and not part.cfg.get('begin'):
+            continue  # it acts after validations, whichever the loop counts
         counts = counting(part, recipe.unit).counts
         epochs = {name for name, count in counts.items() if count.unit == 'epochs'}
         if is_scheduler and part.cfg.get('by_epoch', True) and not part.cfg.get('convert_to_iter_based'):

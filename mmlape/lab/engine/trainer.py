@@ -25,7 +25,6 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.errors import DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.distributed.processes import (
@@ -121,9 +120,10 @@ def train(
             stack.callback(torch.set_flush_denormal, False)
             _run(plan, start, recorder, stop, initial, launcher, deterministic)
             if is_main_process():
-                # a full disk or a damaged log costs the figure, not the run
-                with contextlib.suppress(OSError, DataError):
+                try:
                     plot_run(plan.work_dir)
+                except Exception as error:  # a full disk, a loss of 1e308: the figure is lost, not the run
+                    print_log(f'no curves.png ({type(error).__name__}: {error})', 'current', logging.WARNING)
         recorder.finish()
     return recorder.record
 

@@ -48,8 +48,8 @@ def lock_run(work_dir: str | Path) -> int:
             f'cannot lock {path} ({error.strerror}): give another --work-dir, on a file system with flock'
         ) from error
     if descriptor is None:
-        other = lock_holder(path)
-        where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other else ''
+        other = lock_holder(path) or {}
+        where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other.get('pid') else ''
         raise TrainingError(f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir')
     return descriptor
 

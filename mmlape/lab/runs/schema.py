@@ -8,6 +8,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,6 +259,8 @@ def write_evaluation(work_dir: str | Path, entry: Evaluation) -> None:
     """Write an evaluation behind those before it."""
     with open(Path(work_dir) / HISTORY, 'a', encoding='utf-8') as file:
         file.write(_line(entry))
+        file.flush()
+        os.fsync(file.fileno())  # before the record that counts it, also where the power fails
 
 
 def _line(entry: Evaluation) -> str:

@@ -43,8 +43,9 @@ class CheckpointHook(_CheckpointHook):
     def before_train(self, runner) -> None:
         """Check that there is space for the checkpoints to come; raise DiskSpaceError if not."""
         super().before_train(runner)
-        if os.path.isfile(os.path.join(self.out_dir, self.filename_tmpl.format(self._step(runner)))):
-            self.saved = runner.iter
+        path = os.path.join(self.out_dir, self.filename_tmpl.format(self._step(runner)))
+        if os.path.isfile(path):
+            self.saved, self.last_ckpt = runner.iter, path
         on_main_process(lambda: self._require_space(runner))
 
     def _require_space(self, runner) -> None:
