@@ -149,15 +149,11 @@ def is_a(node: Any, cls: type, default_scope: str | None, registry: str) -> bool
 
 def is_one_type(first: Any, second: Any, default_scope: str | None) -> bool:
     """Return whether two texts name one class or function: with a scope, without one, or by the path of an import."""
-    if not (isinstance(first, str) and isinstance(second, str)) or _last(first) != _last(second):
+    if not (isinstance(first, str) and isinstance(second, str)):
         return False
     pairs = [[_found(one, text, default_scope or 'mmengine') for text in (first, second)] for one in _roots()]
     both = [one is two for one, two in pairs if one is not None and two is not None]
     return bool(both) and all(both)
-
-
-def _last(text: str) -> str:
-    return text.rpartition('.')[2]
 
 
 TYPES = ('type', 'constructor')
