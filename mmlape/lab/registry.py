@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import Any
 
 from mmengine import registry as root
-from mmengine.utils import apply_to
 
 from mmlape.lab.extension import extensions
 from mmlape.mim import adapt_mmengine
@@ -131,9 +130,14 @@ def resolve_class(given: Any, default_scope: str | None, registry: str, scope: s
 
 def _found(registry: root.Registry, text: str, *scopes: str | None) -> Any:
     """Return what a text names in the last of the scopes that is one; None if nothing."""
+    place = registry
     with contextlib.ExitStack() as stack, contextlib.suppress(RuntimeError):
-        for scope in scopes:
-            place = stack.enter_context(registry.switch_scope_and_registry(scope))
+        for scope in filter(None, scopes):
+            stack.enter_context(root.DefaultScope.overwrite_default_scope(scope))
+            with contextlib.suppress(ImportError):
+                import_module(f'{scope}.registry')
+            child = registry._search_child(scope)
+            place = registry if child is None else child  # an empty one is false
         return place.get(text)
     return None
 
@@ -143,37 +147,56 @@ def is_a(node: Any, cls: type, default_scope: str | None, registry: str) -> bool
     return issubclass(class_of(node, default_scope, registry) or object, cls)
 
 
-def with_names(node: Any, default_scope: str | None) -> Any:
-    """Return a part of a config with the name of each registered class and function in place of the thing itself.
+def is_one_type(first: Any, second: Any, default_scope: str | None) -> bool:
+    """Return whether two texts name one class or function: with a scope, without one, or by the path of an import."""
+    if not (isinstance(first, str) and isinstance(second, str)):
+        return False
+    pairs = [[_found(one, text, default_scope or 'mmengine') for text in (first, second)] for one in _roots()]
+    both = [one is two for one, two in pairs if one is not None and two is not None]
+    return bool(both) and all(both)
 
-    What no registry has stays.
+
+TYPES = ('type', 'constructor')
+"""Keys of what MMEngine looks up in a registry; a class below another key is an argument."""
+
+
+def with_names(node: Any, default_scope: str | None, key: str = 'type') -> Any:
+    """Return a part of a config with a text in place of each class and function that is a type, dicts in place.
+
+    That is the name where OpenMMLab registers it; else the path of its import, by which any process finds it.
     """
-    things: list[Any] = []
-    apply_to(node, _is_thing, things.append)
-    return apply_to(node, _is_thing, lambda thing: _name_of(thing, default_scope)) if things else node
-
-
-def _is_thing(value: Any) -> bool:
-    return inspect.isclass(value) or inspect.isfunction(value)
+    if isinstance(node, dict):
+        node.update({name: with_names(value, default_scope, name) for name, value in node.items()})
+    elif type(node) in (list, tuple):
+        return type(node)(with_names(value, default_scope, key) for value in node)
+    elif key in TYPES and (inspect.isclass(node) or inspect.isfunction(node)):
+        return _name_of(node, default_scope)
+    return node
 
 
 def _name_of(thing: Any, default_scope: str | None) -> Any:
     """Return a text that names a class or a function in a config of this scope; the thing itself if none does."""
-    package, roots = thing.__module__.partition('.')[0], [one for one in vars(root).values() if _is_root(one)]
-    with contextlib.suppress(ImportError):  # which puts the registries of its package into MMEngine's
-        import_module(f'{package}.registry')
-    for registry in roots:
+    package = thing.__module__.partition('.')[0]
+    for module in (f'{package}.registry', 'mmcv.cnn'):  # which register what they have, and layers of torch
+        with contextlib.suppress(ImportError):
+            import_module(module)
+    for registry in _roots():
         if package in registry.children:
             _found(registry, f'{package}.{thing.__name__}', 'mmengine')  # a lazy registry has it from then on
-        for scope, name in _names_in(registry, thing):
+        for scope, name in _names_in(registry, thing) if package in (*_REGISTERED, *registry.children) else ():
             for text in (thing.__name__, name, f'{scope}.{name}'):
                 if _found(registry, text, default_scope or 'mmengine') is thing:
                     return text
-    return thing
+    path = f'{thing.__module__}.{thing.__qualname__}'
+    return path if _found(root.HOOKS, path, 'mmengine') is thing else thing
 
 
-def _is_root(value: Any) -> bool:
-    return isinstance(value, root.Registry)
+_REGISTERED = ('mmengine', 'mmcv', 'torch', 'torchvision')
+"""Packages without a scope, whose classes MMEngine and MMCV register."""
+
+
+def _roots() -> list[root.Registry]:
+    return [one for one in vars(root).values() if isinstance(one, root.Registry)]
 
 
 def _names_in(registry: root.Registry, thing: Any) -> Iterator[tuple[str, str]]:

@@ -52,7 +52,7 @@ def test_a_missing_file_leaves_no_record(tmp_path, capsys):
             MissingCheckpointError, match=rf'{key}=.*`mmlape train mmlape::deit/deit-mini_.*` makes it'
         ):
             train(load_config(config), tmp_path / 'run', seed=1)
-        assert not (tmp_path / 'run' / 'run.json').exists()
+        assert not (tmp_path / 'run').exists()
         assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), '--seed', '1']) == 1
         assert f'give one by --cfg-options {key}=FILE' in capsys.readouterr().err
 

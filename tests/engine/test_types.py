@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import tiny
+import torch
 import trouble
 from config_helpers import ROOT
 from each import each
@@ -19,7 +20,7 @@ from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
 from mmengine.registry import init_default_scope
 
 from mmlape.cli import main
-from mmlape.errors import MMLaPEError
+from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine import hooks
@@ -33,7 +34,7 @@ from mmlape.lab.engine.seeding import SeededDataset
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.engine.watched import check_watched
 from mmlape.lab.registry import resolve_class
-from mmlape.lab.runs.identity import precision, settings
+from mmlape.lab.runs.identity import named_differences, precision, settings
 
 PLACES = {
     'model': 'MODELS', 'train_dataloader': 'DATASETS', 'val_dataloader': 'DATASETS', 'test_dataloader': 'DATASETS',
@@ -161,6 +162,26 @@ def test_the_settings_of_classes_are_those_of_names(tmp_path):
     data = tiny.write_data(tmp_path / 'data', train=2, val=1)
     plain = load_config(tiny.write_config(tmp_path, data))
     assert settings(named(spelt(plain, 'class'))) == settings(plain)
+    for form in each(('scoped', 'class')):  # a path is what runs of earlier versions have for a class
+        assert settings(spelt(plain, form)) != settings(plain)
+        assert not named_differences(settings(plain), settings(spelt(plain, form)))
+    other = copy.deepcopy(plain)
+    other.train_dataloader.dataset.type = 'mmdet.CocoDataset'
+    assert len(named_differences(settings(plain), settings(other))) == 1
+
+
+def test_a_class_that_is_an_argument_stays_and_one_of_a_user_is_named_by_its_path():
+    cfg = Config(dict(model=dict(type=Switch, norm_layer=torch.nn.LayerNorm, norm_cfg=dict(type=torch.nn.LayerNorm))))
+    name_types(cfg)
+    assert cfg.model == dict(type=f'{__name__}.Switch', norm_layer=torch.nn.LayerNorm, norm_cfg=dict(type='LN'))
+    assert resolve_class(cfg.model.type, None, 'MODELS') is Switch
+
+
+def test_a_config_that_imports_what_is_not_there_is_told(tmp_path):
+    for line in each(('from nothing import Hook', 'from mmdet.models import MaskRCNNN as Hook')):
+        (tmp_path / 'a.py').write_text(f'from mmengine.config import read_base\n{line}\nmodel = dict(type=Hook)\n')
+        with pytest.raises(ConfigError, match=r'a\.py cannot be read: .* line 2'):
+            load_config(tmp_path / 'a.py')
 
 
 def test_the_views_of_a_test_are_found_by_the_class_of_the_resize(tmp_path):
@@ -301,14 +322,28 @@ def test_a_hook_that_nothing_is_known_of_is_refused_where_it_has_a_number():
     cfg = run_of(dict(type=Told, at=280))
     shorten(cfg, 0.1)
     assert cfg.custom_hooks[0].at == 28
+    for counts, message in (({'at': 'epoch'}, "say 'epoch'"), ({'att': 'epochs'}, 'name att')):
+        with pytest.raises(ConfigError, match=f'its counts {message}'):
+            shorten(run_of(dict(type=type('Wrong', (Switch,), dict(counts=counts)))), 0.1)
     with pytest.raises(MMLaPEError, match=r'custom_hooks\.0 \(Told\) counts epochs, but train_cfg counts iterations'):
         check_units(run_of(dict(type=Told, at=280), max_iters=100))
+
+
+class Either(Hook):
+    """One that counts iterations, unless it is told otherwise."""
+
+    counts = {'at': 'in_epochs'}
+
+    def __init__(self, at: int, in_epochs: bool = False) -> None:
+        self.at = at
 
 
 SCALED = [  # a hook, and its argument at a tenth of 300 epochs, and when four iterations replace one
     (dict(type='mmdet.PipelineSwitchHook', switch_epoch=280, switch_pipeline=[]), 'switch_epoch', 28, 280),
     (dict(type='mmdet.YOLOXModeSwitchHook', num_last_epochs=20), 'num_last_epochs', 2, 20),
     (dict(type='mmdet.YOLOXModeSwitchHook'), 'num_last_epochs', 2, None),
+    (dict(type=Either, at=200), 'at', 20, 800),
+    (dict(type=Either, at=200, in_epochs=True), 'at', 20, 200),
     (dict(type='mmdet.MeanTeacherHook'), 'interval', None, 4),
     (dict(type='EMAHook', begin_epoch=200), 'begin_epoch', 20, 200),
     (dict(type='EMAHook', begin_iter=200), 'begin_iter', 20, 800),

@@ -260,10 +260,11 @@ def test_nothing_else_is_an_error(data, tmp_path):
 def test_an_early_stop_by_ap_says_what_counts_as_better():
     """MMEngine's default of 0.1 is for percent: by it, AP never becomes better."""
     stop = dict(type='EarlyStoppingHook', monitor='coco/bbox_mAP', rule='greater', patience=3)
-    coco = dict(type='mmdet.CocoMetric', metric='bbox')
-    cfg = Config(dict(train_cfg=dict(max_epochs=12), val_evaluator=coco, custom_hooks=[stop]))
-    with pytest.raises(ConfigError, match=r'min_delta is 0\.1 .* ten points of coco/bbox_mAP, .* after 3 validations'):
-        check_units(cfg)
+    for scope in each(('mmdet', 'mmlape')):
+        coco = dict(type=f'{scope}.CocoMetric', metric='bbox')
+        cfg = Config(dict(train_cfg=dict(max_epochs=12), val_evaluator=coco, custom_hooks=[dict(stop)]))
+        with pytest.raises(ConfigError, match=r'min_delta is 0\.1 .* ten points of coco/bbox_mAP, .* 3 validations'):
+            check_units(cfg)
     cfg.custom_hooks[0].min_delta = 0.001
     check_units(cfg)
 

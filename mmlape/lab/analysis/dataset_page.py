@@ -17,7 +17,7 @@ from mmlape.lab.datasets.checks import FullReport
 from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSummary
-from mmlape.lab.datasets.transforms import guard_loading
+from mmlape.lab.datasets.transforms import guard_loading, loads
 from mmlape.lab.engine.seeding import seed_everything
 from mmlape.page import Part
 from mmlape.page import write_page as write_sections
@@ -77,7 +77,7 @@ def _without_augmentation(cfg: Config, split: str) -> Config:
     if not sources:
         raise ConfigError(f'the {split} data of {cfg.filename} is of no known format, so it cannot be browsed')
     for source in sources:
-        steps = [step for step in source.cfg['pipeline'] if 'Load' in str(step['type'])]
+        steps = [step for step in source.cfg['pipeline'] if loads(step, cfg.get('default_scope'))]
         source.cfg['pipeline'] = [*steps, dict(type=source.pack_transform)]
     return cfg
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import cv2
+import mmcv
 import numpy as np
 import torch
 from mmcv.transforms import Compose
@@ -24,14 +25,14 @@ from mmlape.lab.analysis.drawing import draw_sample, palette_of, write_image
 from mmlape.lab.analysis.images import to_array
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
 from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
-from mmlape.lab.datasets.transforms import patch_size
+from mmlape.lab.datasets.transforms import LoadImageFromFile, loads, patch_size
 from mmlape.lab.engine.config import apply_options, load_config, name_types, parse_options
 from mmlape.lab.engine.evaluator import TASKS
 from mmlape.lab.engine.graphs import Graph, install_graph
 from mmlape.lab.engine.loading import load_model, other_names
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import classes_of
-from mmlape.lab.registry import TRANSFORMS
+from mmlape.lab.registry import TRANSFORMS, class_of
 from mmlape.weights.closed import as_now
 from mmlape.weights.reading import OpenedFile
 
@@ -78,7 +79,7 @@ def init_model(
     model.cfg, model.task, model.classes = cfg, TASKS[scope], names or _class_names(cfg)
     # an image to predict on has no annotations to load
     steps = cfg.test_dataloader.dataset.pipeline
-    model.annotation_steps = [step for step in steps if step['type'].endswith('Annotations')]
+    model.annotation_steps = [step for step in steps if loads(step, scope, 'Annotations')]
     cfg.test_pipeline = [step for step in steps if step not in model.annotation_steps]
     cfg.test_dataloader.dataset.pipeline = cfg.test_pipeline
     model.preparation = Preparation(cfg)
@@ -95,7 +96,9 @@ class Preparation:
     def __init__(self, cfg: Config) -> None:
         steps = copy.deepcopy(cfg.test_pipeline)
         init_default_scope(cfg.default_scope)
-        self.loads = bool(steps) and steps[0]['type'].rpartition('.')[2] == 'LoadImageFromFile'
+        # not those of a subclass, which loads in its own way
+        loading = bool(steps) and class_of(steps[0], cfg.default_scope, 'TRANSFORMS')
+        self.loads = loading in (mmcv.transforms.LoadImageFromFile, LoadImageFromFile)
         first = steps[0] if self.loads else {}
         self.dtype = np.float32 if first.get('to_float32') else np.uint8
         preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}

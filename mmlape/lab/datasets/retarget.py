@@ -11,7 +11,7 @@ from mmengine.logging import print_log
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.formats import SPLITS, iter_sources, iter_unwrapped
 from mmlape.lab.datasets.formats.base import DataSource, below_here
-from mmlape.lab.registry import resolve_class
+from mmlape.lab.registry import class_of, resolve_class
 
 # their num_classes, if any, is not the dataset's
 NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')
@@ -139,7 +139,8 @@ def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
     for key in (f'{split}_evaluator' for split in SPLITS):
         evaluators = cfg.get(key) or []
         for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
-            topk = evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
+            bases = getattr(class_of(evaluator, cfg.get('default_scope'), 'METRICS'), '__mro__', ())
+            topk = evaluator.get('topk') if any(base.__name__ == 'Accuracy' for base in bases) else None
             ks = (topk,) if isinstance(topk, int) else tuple(topk or ())
             if max(ks, default=0) > num_classes:
                 evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)

@@ -34,6 +34,12 @@ def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> N
             step.update(options.get(class_of(step, scope, 'TRANSFORMS') or object, {}))
 
 
+def loads(step: Mapping, default_scope: str | None, what: str = '') -> bool:
+    """Return whether a transform has the name of those of OpenMMLab that load something, or one of its bases has."""
+    bases = getattr(class_of(step, default_scope, 'TRANSFORMS'), '__mro__', ())
+    return any(base.__name__.startswith('Load') and base.__name__.endswith(what) for base in bases)
+
+
 def patch_size(cfg: Mapping) -> int:
     """Return the side of the backbone's patches, its default where the config has none.
 

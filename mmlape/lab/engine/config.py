@@ -23,8 +23,7 @@ from mmengine.registry import MODELS
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.engine.keys import SIZES, check_keys, check_override
-from mmlape.lab.engine.recipe import Recipe
-from mmlape.lab.registry import SCOPE, with_names
+from mmlape.lab.registry import SCOPE, class_of, with_names
 from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
 from mmlape.lab.studies.study_file import is_study, read_arm
 from mmlape.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
@@ -93,10 +92,9 @@ def config_name(cfg: Config) -> str:
 def _read(file: Path) -> Config:
     _check_bases(file)
     try:
-        cfg = Config.fromfile(file)
+        cfg = _without_imports(Config.fromfile(file))
     except Exception as error:
         raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
-    cfg = _without_imports(cfg)
     _move_data(cfg, file)
     return cfg
 
@@ -107,7 +105,7 @@ def _without_imports(cfg: Config) -> Config:
     if imported:
         values = {key: value for key, value in cfg.items() if key not in imported}
         if values.get('default_scope') is None:  # which says the task of a model
-            bases = getattr(Recipe.of(Config(values)).model.cls, '__mro__', ())
+            bases = getattr(class_of(values.get('model'), None, 'MODELS'), '__mro__', ())
             scopes = [base.__module__.partition('.')[0] for base in bases]
             values['default_scope'] = next((one for one in scopes if one in MODELS.children and one != SCOPE), None)
         cfg = Config(values, cfg_text=cfg.text, filename=cfg.filename)
@@ -116,12 +114,14 @@ def _without_imports(cfg: Config) -> Config:
 
 
 def name_types(cfg: Config) -> None:
-    """Replace each registered class of a configuration by its name, in place.
+    """Replace each class that is a type of a configuration by its name, in place.
 
     A configuration is compared, stored in checkpoints and read by others as text.
     """
-    for key, value in with_names(dict(cfg.items()), cfg.get('default_scope')).items():
-        cfg[key] = value
+    for key, value in list(cfg.items()):
+        named = with_names(value, cfg.get('default_scope'))
+        if named is not value:
+            cfg[key] = named
 
 
 def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:

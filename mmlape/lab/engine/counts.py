@@ -15,6 +15,7 @@ counts time. Units are
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from mmlape.errors import ConfigError
 from mmlape.lab.engine.recipe import Part
 from mmlape.lab.runs.identity import leaves
 
@@ -26,6 +27,7 @@ class Count(NamedTuple):
     default: int | None = None
 
 
+UNITS = ('epochs', 'iterations', 'loop', 'log', 'steps', 'span', 'rate')
 SELF = ''
 """In place of an argument: what the class acts by, whatever its arguments are."""
 
@@ -97,26 +99,36 @@ def counting(part: Part, loop_unit: str) -> Counting:
         return Counting({}, [], False)
     base, entry = next(((base, own) for base in part.cls.__mro__ if (own := _said_by(base)) is not None), (None, {}))
     known = {name: count if isinstance(count, Count) else Count(count) for name, count in entry.items()}
-    settled = {name: Count(_settled(part, count.unit, loop_unit), count.default) for name, count in known.items()}
+    of_base = Part('', {}, base).parameters
+    arguments = {**of_base, **part.parameters}
+    values = {**{name: one.default for name, one in arguments.items()}, **part.cfg}
+    takes_others = any(one.kind is one.VAR_KEYWORD for one in arguments.values())
+    wrong = [name for name in known if name.partition('.')[0] not in {SELF, *values}]
+    if wrong and not takes_others:
+        raise ConfigError(f'{part}: its counts name {wrong[0]}, which is none of its arguments')
+    settled = {
+        name: Count(_settled(part, count.unit, values, loop_unit), count.default) for name, count in known.items()
+    }
     unknown: list[str] = []
     if base is not part.cls:
-        named = {'priority', *Part('', {}, base).parameters, *(name.partition('.')[0] for name in known)}
-        values = {**{name: one.default for name, one in part.parameters.items()}, **part.cfg}
+        named = {'priority', *of_base, *(name.partition('.')[0] for name in known)}
         numbers = [name for name, value in values.items() if any(type(leaf) is int for _, leaf in leaves(value))]
         unknown = [name for name in numbers if name not in named]
     return Counting(settled, unknown, base is not None)
 
 
 def _said_by(cls: type) -> Mapping[str, Any] | None:
-    return vars(cls).get('counts', _COUNTS.get(f'{cls.__module__.partition(".")[0]}.{cls.__name__}'))
+    own = vars(cls).get('counts')
+    return own if isinstance(own, Mapping) else _COUNTS.get(f'{cls.__module__.partition(".")[0]}.{cls.__name__}')
 
 
-def _settled(part: Part, unit: str, loop_unit: str) -> str:
-    if unit == 'loop':
-        return loop_unit
-    if unit.endswith('by_epoch'):
-        return 'epochs' if part.cfg.get(unit, True) else 'iterations'
-    return unit
+def _settled(part: Part, unit: str, values: Mapping[str, Any], loop_unit: str) -> str:
+    """Return what a unit is, given the values of all arguments."""
+    if unit in UNITS:
+        return loop_unit if unit == 'loop' else unit
+    if unit not in values:
+        raise ConfigError(f'{part}: its counts say {unit!r}, which is no argument and no unit: {", ".join(UNITS)}')
+    return 'epochs' if values[unit] else 'iterations'
 
 
 def changed(node: Any, place: str, change: Callable[[Any], Any]) -> Any:

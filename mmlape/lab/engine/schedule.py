@@ -30,7 +30,8 @@ def check_units(cfg: Config | Recipe) -> None:
     interval = recipe.loop.cfg.get('val_interval', 1)
     if interval < 1:
         raise ConfigError(f'train_cfg.val_interval={interval} is no whole number of at least 1')
-    has_ap = any(evaluator.path.startswith('mmdet.') for evaluator in recipe.evaluators)
+    bases = [base for evaluator in recipe.evaluators for base in getattr(evaluator.cls, '__mro__', ())]
+    has_ap = any(base.__module__.startswith('mmdet.') for base in bases)
     for hook in recipe.hooks if has_ap else ():
         monitor = hook.cfg.get('monitor')
         if hook.is_a(EarlyStoppingHook) and 'mAP' in str(monitor) and 'min_delta' not in hook.cfg:

@@ -17,6 +17,7 @@ from typing import Any
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
+from mmlape.lab.datasets.transforms import loads
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.engine.keys import SIZES
 from mmlape.lab.engine.tiling import tiles_of
@@ -134,9 +135,7 @@ def prediction_parts(values: Mapping[str, Any], classes: Sequence[str] | None = 
     classes = classes or _mapping(dataset.get('metainfo')).get('classes')
     parts: dict[str, Any] = {key: values[key] for key in OF_MODEL if values.get(key) is not None}
     data: dict[str, Any] = dict(metainfo=dict(classes=list(classes))) if classes else {}
-    data['pipeline'] = [
-        step for step in dataset.get('pipeline') or () if not str(_mapping(step).get('type')).endswith('Annotations')
-    ]
+    data['pipeline'] = [step for step in dataset.get('pipeline') or () if not loads(step, scope, 'Annotations')]
     parts['test_dataloader'] = dict(dataset=data)
     if tiles := tiles_of(values):
         parts['test_cfg'] = dict(tiles, type=values['test_cfg']['type'])

@@ -96,6 +96,8 @@ def train(
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     on_every_process(lambda: check_precision(amp))
     plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile))
+    if not resume:
+        on_main_process(lambda: plan.require_weights(resumed=False))
     seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
     initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
     start = on_main_process(

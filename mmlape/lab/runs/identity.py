@@ -23,7 +23,7 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.decoding import encode
 from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
-from mmlape.lab.registry import class_of
+from mmlape.lab.registry import TYPES, class_of, is_one_type
 from mmlape.lab.runs.code import as_it_is_now, code_differences
 from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, Weights, read_record
 
@@ -113,9 +113,15 @@ def digest(content: Any) -> str:
 
 
 def named_differences(mine: dict, other: dict) -> list[str]:
-    """Return the differences of two results of :func:`settings`, such as 'train_cfg.max_iters 3 -> 4'."""
+    """Return the differences of two results of :func:`settings`, such as 'train_cfg.max_iters 3 -> 4'.
+
+    Another spelling of a type is none.
+    """
     old, new = dict(leaves(mine)), dict(leaves(other))
     keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key, ...) != new.get(key, ...)]
+    types, scope = [key for key in keys if key.rpartition('.')[2] in TYPES], mine.get('default_scope')
+    respelt = {key for key in types if is_one_type(old.get(key), new.get(key), scope)}
+    keys = [key for key in keys if key not in respelt]
     return [f'{key} {_shown(old.get(key, ...))} -> {_shown(new.get(key, ...))}' for key in keys]
 
 

@@ -56,8 +56,8 @@ class SegmentationSource(DataSource):
         """Write class names; a dataset class with names of its own, which takes no others, becomes BaseSegDataset."""
         if self.class_metainfo:
             options = {name: self.option(name) for name in ('img_suffix', 'seg_map_suffix', 'reduce_zero_label')}
-            scope = str(self.cfg['type']).rpartition('.')[0]
-            self.cfg.update(options, type=f'{scope}.BaseSegDataset' if scope else 'BaseSegDataset')
+            is_scoped = '.' in self.cfg['type']
+            self.cfg.update(options, type='mmseg.BaseSegDataset' if is_scoped else 'BaseSegDataset')
         super().set_classes(classes)
 
     @property

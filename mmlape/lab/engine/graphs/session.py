@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
 from torch import Tensor, nn
 
 from mmlape.errors import CheckpointError, DataError, MissingCheckpointError, StackError
+from mmlape.lab.registry import is_a
 
 SUFFIX = '.onnx'
 PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
@@ -45,7 +47,7 @@ class Input(NamedTuple):
         enabled = getattr(preprocessor, '_enable_normalize', False)
         mean, std = (preprocessor.mean, preprocessor.std) if enabled else (None, None)
         steps = cfg.test_dataloader.dataset.get('pipeline') or []
-        files = bool(steps) and str(steps[0]['type']).rpartition('.')[2] == 'LoadImageFromFile'
+        files = bool(steps) and is_a(steps[0], LoadImageFromFile, cfg.get('default_scope'), 'TRANSFORMS')
         # MMPretrain's own attribute has another name
         converts = any(getattr(preprocessor, name, False) for name in ('_channel_conversion', 'to_rgb'))
         grey = mean is not None and len(mean) == 1
