@@ -41,10 +41,11 @@ def run(args: argparse.Namespace) -> int:
         args.out,
         args.title,
         args.arms,
-        args.baseline or (until.arms[0] if until else None),
+        args.baseline,
         args.metric,
         args.allow_different_software,
         first=parts(verdicts) if verdicts else (),
+        usual=until.arms[0] if until else None,
     )
     console().print(console_table(report))
     if report.baseline_line:

@@ -1,6 +1,6 @@
 """Show every run below a folder, of `mmlape train` or `mmlape multi-seed`: state, progress, images per second, time
-left, last metric, host, and why it is not running. Reads only the disk, so it works on any machine that sees the
-folder."""
+left, last metric, host, and why it is not running; below, what is stored of frozen ViTs. Reads only the disk, so it
+works on any machine that sees the folder."""
 
 import argparse
 
@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the table once, or until Ctrl-C."""
     from mmlape.console import console
+    from mmlape.lab.engine.frozen import describe_stored
     from mmlape.lab.experiments.status import as_json, rows, table, watch
     from mmlape.lab.experiments.until import read_until
 
@@ -37,4 +38,6 @@ def run(args: argparse.Namespace) -> int:
         console().print(table(rows(args.work_dir)))
         for verdict in until.verdicts() if (until := read_until(args.work_dir)) else ():
             print(verdict)
+        if stored := describe_stored():
+            print(stored)
     return 0

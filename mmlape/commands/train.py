@@ -5,7 +5,7 @@ import argparse
 import gc
 from typing import TYPE_CHECKING
 
-from mmlape.lab.engine.options import add_train_options, logging_hooks
+from mmlape.lab.engine.options import add_train_options, changes, logging_hooks
 from mmlape.quiet import say
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _train(args: argparse.Namespace) -> int:
     from mmlape.lab.engine.trainer import train
     from mmlape.lab.studies.study_file import is_study
 
-    cfg = load_config(args.config, args.cfg_options)
+    cfg = load_config(args.config, [*(args.cfg_options or []), *changes(args)])
     if hooks := logging_hooks(args):
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), *hooks]
     options: dict = dict(

@@ -158,14 +158,17 @@ def test_seeds_behind_one_that_is_missing_wait_for_it(tmp_path, monkeypatch):
     assert [look.n for look in complete.looks] == [3, 4, 5, 6] and complete.decision == ''
     assert str(complete).startswith('arm is undecided against base: mIoU ')
     write_run(tmp_path / 'arm', 5, 51.0, state='running')
-    assert until.verdicts()[0].looks == complete.looks[:2] and until.verdicts()[0].held == ''
+    assert until.verdicts()[0].looks == complete.looks[:2] and until.verdicts()[0].held is None
     write_run(tmp_path / 'arm', 2, None, state='failed', reason='it ran into NaN')
     assert read_until(tmp_path).verdicts() == until.verdicts() and until.verdicts()[0].looks == ()
-    assert 'arm, seed 2, which the seeds behind it wait for, is failed at' in str(until.verdicts()[0])
+    assert 'the seeds behind arm, seed 2, wait for it (failed at' in str(until.verdicts()[0])
     shutil.rmtree(tmp_path / 'arm')
     launcher = Instant(fails=(2,))
     plan = [planned(tmp_path, seed) for seed in range(1, 7)]
     assert _run_until(until, plan, launcher) == 2 and [seed for _, seed, _ in launcher.started] == [1, 2]
+    write_run(tmp_path / 'arm', 2, None)
+    assert _run_until(until, plan[2:], launcher) == 2 and len(launcher.started) == 2, 'finished without an evaluation'
+    assert 'move its folder away' in str(until.verdicts()[0])
 
 
 def test_an_arm_that_is_undecided_again_gets_its_seeds(tmp_path):
@@ -196,6 +199,9 @@ def test_scores_without_spread_decide_nothing_in_verdict_and_report_alike(tmp_pa
     assert shown.count('alpha is ') == shown.count(line) == 2 and 'zeta is ' not in shown
     compared, *_ = read_json(tmp_path / 'report/report.json')['comparisons']
     assert (compared['arm'], compared['baseline']) == ('alpha', 'zeta') and NO_SPREAD in json.dumps(compared)
+    assert main(['report', str(tmp_path), '--arms', 'alpha']) == 0, 'without the baseline of the verdicts'
+    (tmp_path / 'zeta').rename(tmp_path / 'eta')
+    assert main(['report', str(tmp_path)]) == 0
 
 
 @pytest.mark.parametrize(('shift', 'decision', 'status'), [(9, 'better', 0), (-9, 'worse', 1), (0, 'equal', 1)])

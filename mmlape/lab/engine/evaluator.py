@@ -179,7 +179,8 @@ def _check_inputs(
         raise TrainingError(
             f'--out {out}: it is the JSON file for the metrics here; --save-pred DIR saves what is predicted'
         )
-    other = (read_json(out) or {}).get('checkpoint') if checkpoint else None
+    replaced = f'give --out {out} to replace it'
+    other = (read_json(out, fix=replaced) or {}).get('checkpoint') if checkpoint else None
     if other and Path(other).resolve() != Path(checkpoint).resolve():
         named = out.with_stem(f'{out.stem}-{Path(checkpoint).stem}')
         raise TrainingError(

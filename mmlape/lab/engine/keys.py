@@ -17,9 +17,10 @@ from mmengine.utils.dl_utils import set_multi_processing
 from mmlape.errors import ConfigError, listed
 
 _RUNNER_EXTRAS = {
-    'activation_checkpointing', 'compile', 'compile_backbone', 'custom_imports', 'data_fraction', 'data_fraction_seed',
-    'data_root', 'distributed', 'efficient_conv_bn_eval', 'find_unused_parameters', 'load_fresh', 'load_strict',
-    'mini_data_options', 'model_wrapper_cfg', 'own_keys', 'sync_bn', 'tta_model', 'tta_pipeline',
+    'activation_checkpointing', 'cache_features', 'compile', 'compile_backbone', 'custom_imports', 'data_fraction',
+    'data_fraction_seed', 'data_root', 'distributed', 'efficient_conv_bn_eval', 'find_unused_parameters',
+    'load_fresh', 'load_strict', 'mini_data_options', 'model_wrapper_cfg', 'own_keys', 'sync_bn', 'tta_model',
+    'tta_pipeline',
 }  # fmt: skip
 _ALIKE = 0.9
 """How much an unknown name resembles a known one that was meant, as `difflib` measures it."""

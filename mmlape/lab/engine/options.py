@@ -160,6 +160,15 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         help='mixed precision, fp16 on GPUs only; default: none, and bf16 without a value',
     )
     add('--compile', choices=('layers',), help='compile the layers of the backbone, each alone; default: not')
+    add(
+        '--cache-features',
+        type=positive,
+        nargs='?',
+        const=16,
+        metavar='VIEWS',
+        help='compute the features of a frozen ViT once for each of so many views of an image, and train from them; '
+        'default: not, and 16 without a value',
+    )
     add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
     # for another total batch than the recipe's, by default an error
     policies = parser.add_mutually_exclusive_group()
@@ -173,6 +182,9 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     add_shorten(more)
     more.add_argument(
         '--deterministic', action='store_true', default=None, help='prefer deterministic kernels; slower on GPUs'
+    )
+    more.add_argument(
+        '--cache-dir', metavar='DIR', help='where features are stored; default: ~/.cache/mmlape/features'
     )
     add_launcher(more)
     more.add_argument(
@@ -191,6 +203,12 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
             f'--log-{name}', nargs='?', type=positive, const=50, metavar='N', help=f'{help}; default: 50, if given'
         )
     add_trust(more)
+
+
+def changes(args: argparse.Namespace) -> list[str]:
+    """Return the changes of the config that the options of training stand for."""
+    given = dict(views=args.cache_features, cache_dir=args.cache_dir)
+    return [f'cache_features.{key}={value}' for key, value in given.items() if value is not None]
 
 
 def add_size(parser: Arguments, of: str, **options: Any) -> None:

@@ -14,6 +14,7 @@ from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.engine.building import building, positive_number
 from mmlape.lab.engine.compiling import KEY, compile_mode
 from mmlape.lab.engine.config import config_name, name_types
+from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.optim import check_optimizer, set_amp
 from mmlape.lab.engine.recipe import Recipe
 from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
@@ -215,6 +216,7 @@ CHECKS: tuple[tuple[str, Callable[[Recipe], object]], ...] = (
     ('optim_wrapper', check_optimizer),
     ('distributed', _check_processes),
     (KEY, lambda recipe: compile_mode(recipe.cfg)),
+    ('cache_features', lambda recipe: views_of(recipe.cfg)),
 )
 """All that is checked of a recipe before anything is written, each with the key that a wrong value has."""
 

@@ -38,12 +38,14 @@ from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.building import building
+from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.keys import runner_arguments
 from mmlape.lab.engine.loading import check_initialised, classes_of_data, load_model, recorded_of
 from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import (
     Batches,
+    SeededDataset,
     SeededInfiniteSampler,
     isolated,
     prefer_deterministic_kernels,
@@ -188,7 +190,7 @@ class Runner(_Runner):
         if fraction is not None:
             dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
             loader = type(loader)(loader, dataset=dataset)
-        self._train_dataloader = seeded_dataloader(loader)
+        self._train_dataloader = seeded_dataloader(loader, views_of(self.cfg))
         built = self._build_loop('train', super().build_train_loop, loop)
         batches = built.dataloader.batch_sampler
         if isinstance(built, IterBasedTrainLoop) and hasattr(batches, 'skip'):
@@ -202,6 +204,9 @@ class Runner(_Runner):
 
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop of evaluations while training."""
+        loader = self._val_dataloader
+        if views_of(self.cfg) and isinstance(loader, dict):
+            self._val_dataloader = type(loader)(loader, dataset=dict(type=SeededDataset, dataset=loader['dataset']))
         return self._build_loop('val', super().build_val_loop, loop)
 
     def build_test_loop(self, loop: BaseLoop | dict) -> BaseLoop:

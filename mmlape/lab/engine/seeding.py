@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,18 +63,24 @@ def isolated(seed: int) -> Iterator[None]:
 
 
 class SeededIndex(int):
-    """A sample's index that carries the seed of its augmentations."""
+    """A sample's index that carries the seed of its augmentations, and the number of its view where there are K."""
 
     seed: int
+    view: int
 
-    def __new__(cls, index: int, seed: int) -> 'SeededIndex':
-        """Return the index with its seed."""
+    def __new__(cls, index: int, seed: int, view: int = 0) -> 'SeededIndex':
+        """Return the index with its seed and view."""
         seeded = super().__new__(cls, index)
-        seeded.seed = seed
+        seeded.seed, seeded.view = seed, view
         return seeded
 
+    @classmethod
+    def of_view(cls, index: int, view: int) -> 'SeededIndex':
+        """Return the index of a view, whose augmentations are the same in every run."""
+        return cls(index, derive_seed(index, view), view)
+
     def __reduce__(self):
-        return SeededIndex, (int(self), self.seed)
+        return SeededIndex, (int(self), self.seed, self.view)
 
 
 class SeededDataset(Dataset):
@@ -86,6 +92,11 @@ class SeededDataset(Dataset):
 
     def __init__(self, dataset: dict | Dataset) -> None:
         self.__dict__['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+        self.__dict__['stored'] = None
+
+    def read_from(self, stored: Callable[[int, int], Any] | None) -> None:
+        """Return what ``stored`` has for index and view instead of the dataset's samples."""
+        self.__dict__['stored'] = stored
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -107,6 +118,8 @@ class SeededDataset(Dataset):
                 set_random_states(states)
 
     def _sample(self, index: int):
+        if self.stored is not None:
+            return self.stored(int(index), getattr(index, 'view', 0))
         if isinstance(index, SeededIndex):
             _seed_cpu(index.seed)
         return self.dataset[int(index)]
@@ -137,17 +150,19 @@ class SeededSampler(Sampler):
             shared stream: index ``i`` of rank ``r`` has position ``i * world_size + r`` in the
             stream.
         seed: The run's seed.
+        views: If it is not 0, each image has so many views, alike in all runs, and the seed only chooses among them.
     """
 
-    def __init__(self, sampler: Sampler, seed: int) -> None:
-        self.sampler, self.seed = sampler, seed
+    def __init__(self, sampler: Sampler, seed: int, views: int = 0) -> None:
+        self.sampler, self.seed, self.views = sampler, seed, views
         self.epoch, self.start = 0, 0
         self.rank, self.world_size = get_dist_info()
 
     def __iter__(self) -> Iterator[SeededIndex]:
         for number, index in zip(itertools.count(self.start), self._indices()):
             position = number * self.world_size + self.rank
-            yield SeededIndex(index, derive_seed(self.seed, self.epoch, position))
+            seed = derive_seed(self.seed, self.epoch, position)
+            yield SeededIndex.of_view(index, seed % self.views) if self.views else SeededIndex(index, seed)
 
     def _indices(self) -> Iterator[int]:
         """Return the inner sampler's indices from the first one that is yielded."""
@@ -187,10 +202,10 @@ class SeededInfiniteSampler(SeededSampler):
         self.start = num_samples
 
 
-def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int) -> Sampler:
+def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int, views: int = 0) -> Sampler:
     """Build an MMEngine sampler and wrap it."""
     inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed)
+    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed, views)
 
 
 class SkippingBatchSampler(Sampler):
@@ -262,10 +277,10 @@ class Batches:
         self.epoch = self.dataloader.batch_sampler.skip(count)
 
 
-def seeded_dataloader(dataloader: dict) -> dict:
+def seeded_dataloader(dataloader: dict, views: int = 0) -> dict:
     """Return the configuration of a dataloader for training, with dataset and samplers wrapped.
 
-    The given one is unchanged.
+    The given one is unchanged; ``views`` are those of `SeededSampler`.
     """
     dataset, sampler = dataloader.get('dataset'), dataloader.get('sampler')
     are_given = isinstance(dataset, dict) and isinstance(sampler, dict)
@@ -276,7 +291,7 @@ def seeded_dataloader(dataloader: dict) -> dict:
     return type(dataloader)(
         rest,
         dataset=dict(type=SeededDataset, dataset=dataset),
-        sampler=dict(type=build_seeded_sampler, sampler=sampler),
+        sampler=dict(type=build_seeded_sampler, sampler=sampler, views=views),
         batch_sampler=dict(type=SkippingBatchSampler, **batches),
     )
 

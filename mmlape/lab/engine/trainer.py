@@ -34,6 +34,7 @@ from mmlape.lab.engine.distributed.processes import (
     on_main_process,
     set_model_wrapper,
 )
+from mmlape.lab.engine.frozen.hook import views_of
 from mmlape.lab.engine.optim import InitialModel, check_precision
 from mmlape.lab.engine.plan import RunPlan, plan_run
 from mmlape.lab.engine.runner import Runner
@@ -158,7 +159,7 @@ def _run(
     cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
     if deterministic is not None:
         cfg.randomness.deterministic = deterministic
-    hooks.install(cfg, *hooks.ALWAYS)
+    hooks.install(cfg, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
     set_model_wrapper(cfg)
     runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
     recorder.record.parts.append(runner.timestamp)

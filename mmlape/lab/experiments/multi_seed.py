@@ -76,7 +76,9 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
                 told.add(str(verdict))
                 print(verdict, flush=True)
         undecided.clear()
-        undecided.update(verdict.arm for verdict in verdicts if not verdict.decision)
+        # what waits for a finished run without a result waits for its user
+        held = {verdict.arm for verdict in verdicts if verdict.held and verdict.held.finished}
+        undecided.update(verdict.arm for verdict in verdicts if not verdict.decision and verdict.arm not in held)
 
     def is_wanted(planned: PlannedRun) -> bool:
         """Return whether a seed may count: its arm is undecided, and none before it has failed here."""

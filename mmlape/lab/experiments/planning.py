@@ -19,7 +19,7 @@ from mmengine.config import Config
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.lab.datasets.fraction import label, parse_fraction
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.options import add_train_options
+from mmlape.lab.engine.options import add_train_options, changes
 from mmlape.lab.engine.plan import missing_weights, plan_run
 from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import (
@@ -210,9 +210,9 @@ class Study:
 
     def _load(self, arm: Arm) -> None:
         """Read a config and plan its run, as training does."""
-        cfg = load_config(arm.config, list(arm.cfg_options))
+        options = self.options
+        cfg = load_config(arm.config, [*arm.cfg_options, *changes(options)])
         try:
-            options = self.options
             plan = plan_run(
                 cfg,
                 self.processes,

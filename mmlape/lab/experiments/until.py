@@ -109,7 +109,7 @@ class UntilStudy:
             found = tuple(looks(self.plan, values[name], values[baseline], self.seeds))
             spread = pooled([list(values[arm].values()) for arm in (name, baseline)])
             fixed = seeds_needed(self.margin, spread.std) if spread and spread.std else None
-            held = _held([(arm, runs[arm], values[arm]) for arm in (baseline, name)])
+            held = _held([(runs[arm], values[arm]) for arm in (baseline, name)])
             verdicts.append(Verdict(name, baseline, metric, len(self.seeds), found, fixed, held))
         return verdicts
 
@@ -138,6 +138,8 @@ def _create(path: Path, plan: FixedPlan) -> None:
         os.link(partial, path)
     except FileExistsError:
         pass
+    except OSError:  # a file system without hard links
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -152,7 +154,7 @@ class Verdict:
     most: int  # seeds of the plan
     looks: tuple[Look, ...]  # with 3, 4, ... seeds; the last one decides, or the study continues
     fixed: int | None = None  # seeds of either arm by which a test at one time finds the margin; None if unknown
-    held: str = ''  # the run that has ended without a result, which those behind it wait for; empty if there is none
+    held: Run | None = None  # the run that has ended without a result, which those behind it wait for
 
     @property
     def decision(self) -> str:
@@ -165,19 +167,19 @@ class Verdict:
             last = self.looks[-1]
             difference = f'{label(self.metric)} {last.mean:+.2f} ({last.interval})'
             state = f'{difference}, {last.n} of at most {self.most} seeds'
-        held = f'; {self.held}' if self.held and not self.decision else ''
+        held = ''
+        if self.held and not self.decision:
+            how = 'move its folder away to train it again' if self.held.finished else 'multi-seed trains it again'
+            name = self.held.folder.parent.name
+            held = f'; the seeds behind {name}, seed {self.held.seed}, wait for it ({self.held.outcome}): {how}'
         return f'{self.arm} {DECISIONS[self.decision]} {self.baseline}: {state}{held}'
 
 
-def _held(arms: Sequence[tuple[str, Sequence[Run], Mapping[int, float]]]) -> str:
-    """Return the first run without a result of a pair of arms, if it has ended, and what makes it count."""
-    pairs = zip(*([(name, run, run.seed in values) for run in runs] for name, runs, values in arms), strict=True)
-    first = next((pair for pair in pairs if not all(counts for *_, counts in pair)), ())
-    for name, run, counts in first:
-        if not counts and (run.finished or run.state in ENDED):
-            how = 'move its folder away to train it again' if run.finished else 'multi-seed trains it again'
-            return f'{name}, seed {run.seed}, which the seeds behind it wait for, is {run.outcome}: {how}'
-    return ''
+def _held(arms: Sequence[tuple[Sequence[Run], Mapping[int, float]]]) -> Run | None:
+    """Return the first run without a result of a pair of arms, if it has ended."""
+    pairs = zip(*([(run, run.seed in values) for run in runs] for runs, values in arms), strict=True)
+    first = next((pair for pair in pairs if not all(counts for _, counts in pair)), ())
+    return next((run for run, counts in first if not counts and (run.finished or run.state in ENDED)), None)
 
 
 def read_until(work_dir: str | Path) -> UntilStudy | None:

@@ -30,12 +30,12 @@ from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, 
 COUNTED = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
     'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_fresh', 'load_strict', 'sync_bn',
-    'efficient_conv_bn_eval',
+    'efficient_conv_bn_eval', 'cache_features',
 )  # fmt: skip
 """Keys at the top of a configuration that count."""
 IGNORED = {
     'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'timeout', 'collect_device', 'collect_dir',
-    'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
+    'outfile_prefix', 'with_cp', 'cache_dir', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
 }  # fmt: skip
 """Keys below them that do not count, wherever they are."""
 INTERVAL = 'train_cfg.val_interval '

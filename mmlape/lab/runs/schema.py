@@ -265,7 +265,7 @@ def _line(entry: Evaluation) -> str:
 
 
 def read_job(file: Path) -> JobState | None:
-    """Return the state of a Slurm job; None if it cannot be read."""
+    """Return the state of a Slurm job; None if none is recorded."""
     return decode(JobState, read_json(file), file)
 
 

@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
 from mmlape.lab.engine.compiling import CompileBackboneHook
+from mmlape.lab.engine.frozen.hook import CachedFeaturesHook
 from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.lab.engine.hooks.evaluation import (
     EarlyStoppingHook,
@@ -29,6 +30,7 @@ ALWAYS = (
 
 __all__ = [
     'AccumulationHook',
+    'CachedFeaturesHook',
     'CheckpointHook',
     'CompileBackboneHook',
     'EarlyStoppingHook',

@@ -71,11 +71,13 @@ def report_work_dir(
     metrics: Sequence[str] | None = None,
     allow_software: bool = False,
     first: Sequence[Part] = (),
+    usual: str | None = None,
 ) -> tuple[Report, list[Path]]:
     """Average and compare the arms below a work dir, and write the report.
 
     Return it, and its files. ``names`` are those of the arms, in this order (default: all),
-    ``metrics`` those to compare (default: the tasks'), ``baseline`` an arm, or its folder; see `build` for the others.
+    ``metrics`` those to compare (default: the tasks'), ``usual`` the folder of the arm that is
+    the baseline if it is among them and none is given; see `build` for the others.
 
     Raises:
         DataError: No run has finished, runs of an arm are not repeats of each other, or files
@@ -87,8 +89,8 @@ def report_work_dir(
         states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs)
         raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
     folder = Path(work_dir)
-    if baseline is not None:
-        baseline = next((arm.name for arm in arms if arm.runs[0].folder.parent == folder / baseline), baseline)
+    if usual and baseline is None:
+        baseline = next((arm.name for arm in arms if arm.runs[0].folder.parent == folder / usual), None)
     out = Path(out) if out else folder / 'report'
     report = build(
         _with_metrics(arms, metrics) if metrics else arms,

@@ -244,6 +244,12 @@ def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, Arm
             yield f'{result.name}: runs that ended before their length count as finished: {seeds}.'
         if result.identity and result.identity.batch_policy == 'allow-batch-mismatch':
             yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to that."
+        stored = (result.identity.settings or {}).get('cache_features') if result.identity else None
+        if stored:
+            yield (
+                f'{result.name}: its seeds share {stored["views"]} views of each image, so that their spread leaves '
+                'out the chance of the augmentations.'
+            )
     for arm, other in pairs:
         if not (arm.identity and other.identity):
             continue
