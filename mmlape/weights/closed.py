@@ -257,6 +257,8 @@ def _folders(places: Iterable[str]) -> tuple[str, ...]:
 
 def _is_installed(file: str) -> bool:
     """Check whether a file is in the places of Python's packages, or in a package that is imported already."""
+    if not os.path.isabs(file):  # as packages are named
+        return False
     names = os.path.abspath(file), os.path.realpath(file)
     if any(name.startswith(_installed()) for name in names):
         return True

@@ -2,7 +2,6 @@
 
 import ctypes
 import importlib
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -171,7 +170,7 @@ def test_what_is_no_value_of_others_stays_possible(world):
         assert pickle.loads(pickle.dumps(arrays, protocol=2))['data'].tolist() == [0, 1, 2]
         sent, size = _object_to_tensor(InstanceData(a=torch.ones(1)))
         assert _tensor_to_object(sent, int(size)).a == 1
-        exec(compile('', 'environment/torch/__init__.py', 'exec'))
+        exec(compile('', Path('environment/torch/__init__.py').absolute(), 'exec'))
         (temporary().parent / 'folder').mkdir()
         shutil.rmtree('temporary')
         Path('named').write_text('')
@@ -180,7 +179,7 @@ def test_what_is_no_value_of_others_stays_possible(world):
         allow_writing('new/one/file.json')
         write_json('new/one/file.json', {})
         check_writable(Path('new/one'))
-        with pytest.raises(ClosedError, match='writing .*new/file.json'):
+        with pytest.raises(ClosedError, match=r'writing .*new/\.file'):
             write_json('new/file.json', {})
         with pytest.raises(ClosedError, match='writing .*other'):
             Path('folder/../other').write_text('')
@@ -215,15 +214,12 @@ def initialise(number: int) -> None:
 
 @pytest.mark.parametrize('start', ['fork', 'spawn'])
 def test_workers_are_closed_as_their_parent_is(start):
-    def told(world) -> list[str]:
-        with world:
-            context = multiprocessing.get_context(start)
-            loader = DataLoader(
-                Started(), num_workers=1, worker_init_fn=as_parent(initialise), multiprocessing_context=context
-            )
-            return next(iter(loader))
-
-    assert (told(opened()), told(closed())) == (['NoneType'], ['ClosedError'])
+    with closed():
+        loader = DataLoader(
+            Started(), num_workers=1, worker_init_fn=as_parent(initialise), multiprocessing_context=start
+        )
+        assert next(iter(loader)) == ['ClosedError']
+    assert as_parent(initialise) is initialise
 
 
 def test_threads_of_a_user_are_not_closed_and_leave_the_world_as_it_was():
