@@ -27,8 +27,9 @@ from mmengine.structures import InstanceData
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmlape.errors import CheckpointError
+from mmlape.errors import CheckpointError, DataError
 from mmlape.files import write_json
+from mmlape.lab.datasets.images import read_bytes
 from mmlape.lab.runs.record import check_writable
 from mmlape.weights import closed as closing
 from mmlape.weights import reading
@@ -249,3 +250,8 @@ def test_threads_of_a_user_are_not_closed_and_leave_the_world_as_it_was():
         thread.join()
     subprocess.run(['true'], check=True)
     assert isinstance(found[0], ClosedError) and ROOT_MODELS.get('os.path') is os.path
+
+
+def test_the_name_of_an_image_is_a_path():
+    with pytest.raises(DataError, match=r'does not exist \(.*backend_args'):
+        read_bytes('http://127.0.0.1:9/a.png')
