@@ -1,7 +1,7 @@
 """A folder for each class, as mmpretrain's CustomDataset reads it."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ class ClassFolders(Found):
         """Count the images of each class."""
         every = [sample for samples in self.of_split.values() for sample in samples]
         self.classes = tuple(sorted({sample.annotation for sample in every}))
-        self.counts.update(sample.annotation for sample in self.of_split['train'])
+        self.counts = Counter(sample.annotation for sample in self.of_split['train'])
         self.shown_in = self.counts
 
     def labels(self, sample: Sample) -> set[str]:

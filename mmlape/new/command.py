@@ -59,8 +59,11 @@ def look(data: Path, task: str | None = None, names: Sequence[str] = (), backgro
     except DataError as error:
         raise DataError(f'{error}; correct what looks like annotations, or move it out of the data') from error
     chosen = [reading for reading in readings if reading.samples]
-    if data.is_dir() and task != 'classes' and not (task and chosen):
-        _require_read(listing, chosen)
+    if not chosen and task != 'classes' and data.is_dir() and (unread := find_unread(listing)):
+        raise DataError(
+            f'{unread}, and is in no form that is read: export COCO, YOLO, Pascal VOC or LabelMe, or move it out of '
+            'the data; --task classes takes the names of folders alone'
+        )
     if not chosen and task in (None, 'classes') and data.is_dir() and listing.images:
         chosen = [reading for reading in [class_folders.recognise(listing)] if reading.samples]
     if not chosen:
@@ -101,18 +104,6 @@ def _readings(data: Path, listing: Listing, task: str | None, names: Names, back
     if task in (None, 'segmentation'):
         readings.append(label_maps.recognise(listing, names, background))
     return readings
-
-
-def _require_read(listing: Listing, readings: Sequence[Found]) -> None:
-    """Raise DataError for a file that no reader takes, but that is about an image that has no annotation."""
-    read = {sample.file for one in readings for sample in one.samples} | {*listing.split_lists}
-    used = {sample.image for one in readings for sample in one.samples}
-    others = {image for one in readings for image in (*one.annotations(), *one.images_out)}
-    if unread := find_unread(listing, read, [image for image in listing.images if image not in used | others]):
-        raise DataError(
-            f'{unread}, and is in no form that is read: export COCO, YOLO, Pascal VOC or LabelMe, or move it out of '
-            'the data; --task classes takes the names of folders alone'
-        )
 
 
 def _unknown(data: Path, seen: str, task: str | None = None) -> DataError:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -23,8 +23,12 @@ SPLIT = re.compile(rf'(?:{PART}[ _-]?)?({"|".join(SPLITS)})(?:[ _-]?{PART})?(?:[
 """The complete name of a folder that is a split, such as 'train2017' or 'val_images'."""
 NAMES = ('classes.txt', 'obj.names', 'labels.txt', 'class_names.txt', '_darknet.labels')
 """Files that list classes in the order of their numbers."""
-SEPARATORS = re.compile(r"""[<>"'`,;:=\t\r\n]""")
+SEPARATORS = re.compile(r"""[][{}<>"'`,;=\t]|:(?!//)""")
 """What stands around the values of CSV, JSON, XML and YAML."""
+NUMBER, BOX = re.compile(r'[+-]?\d*\.?\d+(e[+-]?\d+)?'), 4
+"""One of the numbers of a box, and how many it has."""
+DIGEST = re.compile('[0-9a-fA-F]{32,}')
+"""Of a file, in a list of checksums."""
 
 
 @dataclass(frozen=True)
@@ -136,47 +140,80 @@ def _read_json(file: Path) -> Any:
     return content
 
 
-def find_unread(listing: Listing, read: Collection[str], left: Collection[str]) -> str:
-    """Return what a file that no reader takes says of images without an annotation; '' if none says anything.
+def find_unread(listing: Listing) -> str:
+    """Return what a file that no reader takes says of the images of a folder; '' if none says anything.
 
-    It shares the name of one, names one, or most of them by stem alone. A list of nothing but images says nothing.
-
-    Args:
-        listing: The files.
-        read: Those that a reader takes.
-        left: The images without an annotation.
+    It shares the name of an image, names one in JSON or XML or beside the four numbers of a box, or names most. What
+    lists images alone, or each with what its folder says already, says nothing; prose names a few images, too.
     """
-    names = {PurePosixPath(image).name: image for image in left}
-    stems = {folder_and_stem(image)[1]: image for image in left}
-    every = {PurePosixPath(image).name for image in listing.images}
-    for file in listing.files if left else ():
-        if file in read or is_image(file):
+    images: dict[str, list[str]] = defaultdict(list)
+    for image in listing.images:
+        for key in {PurePosixPath(image).name, PurePosixPath(image).stem}:
+            images[key].append(image)
+    records = {*listing.of_suffix('.json', '.xml')}
+    for file in listing.files:
+        if file in listing.split_lists or is_image(file):
             continue
-        path = listing.root / file
-        if image := stems.get(path.stem) or names.get(path.stem):
-            return f'{path} has the name of the image {image}'
-        text = _text(path)
-        if every.issuperset(_name(line.strip()) for line in text.splitlines() if line.strip()):
+        path, rows = listing.root / file, []
+        if path.stem in images:
+            return f'{path} has the name of the image {_nearest(file, images[path.stem])}'
+        lines = [_words(line, images) for line in _text(path).splitlines()]
+        if all(len([word for word, _ in line if word and not DIGEST.fullmatch(word)]) < 2 for line in lines):
             continue
-        parts = ((part, *part.split()[:1], *part.split()[-1:]) for part in SEPARATORS.split(text))
-        words = {word.strip(' -') for part in parts for word in part}
-        if named := sorted(names.keys() & map(_name, words)):
-            return f'{path} names the image {names[named[0]]}'
-        if 2 * len(words & stems.keys()) > len(stems):
-            return f'{path} names images, such as {stems[min(words & stems.keys())]}'
+        for line in lines:
+            if keys := [key for _, key in line if key]:
+                rows.append(([word for word, _ in line], keys[0]))
+            named = next((key for word, key in line if key and is_image(word)), '')
+            if named and sum(bool(NUMBER.fullmatch(word)) for word, _ in line) >= BOX:
+                return f'{path} has numbers for the image {_nearest(file, images[named])}'
+        about = {image for line in lines for _, key in line if key for image in images[key]}
+        is_record = file in records and any(key and is_image(word) for line in lines for word, key in line)
+        few = 0 if is_record else len(listing.images) // 2
+        if len(about) > few and not _repeats(rows, images):
+            return f'{path} names images, such as {_nearest(file, sorted(about))}'
     return ''
+
+
+def _words(line: str, images: Collection[str]) -> list[tuple[str, str]]:
+    """Return the words of a line, and the image's name or stem that each one is, or ''."""
+    words = []
+    for part in SEPARATORS.split(line):
+        for word in [part.strip()] if _key(part, images) else part.split() or ['']:
+            words.append((word, _key(word, images)))
+    return words
+
+
+def _key(word: str, images: Collection[str]) -> str:
+    """Return the name of the image whose path, or the stem that a word is; '' for another one."""
+    word = word.strip(' -*')
+    key = word.replace('\\', '/').rpartition('/')[2] if is_image(word) else word
+    return key if key in images else ''
+
+
+def _repeats(rows: Sequence[tuple[list[str], str]], images: Mapping[str, list[str]]) -> bool:
+    """Check whether a column of a table names the folder of the image in each row, whatever it calls that."""
+    folders = []
+    for words, key in rows:
+        named = [image for image in images[key] if f'/{image}'.endswith(tuple(f'/{word}' for word in words if word))]
+        of_row = {PurePosixPath(image).parent.name for image in named or images[key]}
+        if len(of_row) != 1:
+            return False
+        folders += of_row
+    columns = [column for step in (1, -1) for column in zip(*(words[::step] for words, _ in rows))]
+    return any(len({*zip(column, folders)}) == len({*column}) == len({*folders}) > 1 for column in columns)
+
+
+def _nearest(file: str, images: Iterable[str]) -> str:
+    return max(images, key=lambda image: _nearness(folder_and_stem(file)[0], folder_and_stem(image)[0]))
 
 
 def _text(path: Path) -> str:
     """Return what a text holds in UTF-8 or UTF-16, however broken; '' for another file."""
-    content = path.read_bytes()
-    encoding = MARKS.get(content[:3]) or MARKS.get(content[:2], 'utf-8')
-    return '' if encoding != 'utf-16' and b'\0' in content else content.decode(encoding, 'replace')
-
-
-def _name(path: str) -> str:
-    """Return what follows the last slash of a path, of any system."""
-    return path.replace('\\', '/').rpartition('/')[2]
+    with path.open('rb') as stream:
+        start = stream.read(1 << 16)
+        encoding = MARKS.get(start[:3]) or MARKS.get(start[:2], 'utf-8')
+        binary = encoding != 'utf-16' and b'\0' in start  # an archive may be larger than the memory
+        return '' if binary else (start + stream.read()).decode(encoding, 'replace')
 
 
 def folder_and_stem(file: str) -> tuple[str, str]:

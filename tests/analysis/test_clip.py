@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from mmengine.logging import MMLogger
 from test_prediction_rules import Finder
 
 from mmlape.cli import main
@@ -63,8 +64,37 @@ def test_the_objects_of_frames_are_those_of_images(clip, tmp_path, tile, batch_s
     assert len(drawn) == FRAMES and drawn[0].shape[1] == 96 and drawn[0].shape[0] > 64
     with pytest.raises(DataError, match='has files already'):
         predict_clip(model, clip, tmp_path, tile=tile)
-    with pytest.raises(DataError, match='is no image, and no video that OpenCV or PyAV read here'):
-        is_clip(Path(__file__))
+
+
+def test_what_is_no_video_is_told_and_a_damaged_one_is_not_silently_short(clip, tmp_path, caplog):
+    """FFmpeg takes a list of images for a video of its text."""
+    MMLogger.get_current_instance().addHandler(caplog.handler)
+    listed, damaged = tmp_path / 'val.txt', tmp_path / 'damaged'
+    listed.write_text('images/1.png\n' * 100)
+    for path in (listed, Path(__file__)):
+        with pytest.raises(DataError, match='is neither an image nor a video'):
+            is_clip(path)
+    content = clip.read_bytes()
+    start, end = content.index(b'mdat') + 4, content.rindex(b'moov') - 4
+    for kept, message in ((0, 'no frame of this video can be read'), ((end - start) // 2, None)):
+        damaged.write_bytes(content[: start + kept] + bytes(end - start - kept) + content[end:])
+        assert is_clip(damaged)
+        if message:
+            with pytest.raises(DataError, match=message):
+                predict_clip(Model(Finder()), damaged, tmp_path / 'none')
+        else:
+            assert 0 < predict_clip(Model(Finder()), damaged, tmp_path / 'half') < FRAMES
+            assert f'of {FRAMES} that the file says it has' in caplog.text
+
+
+def test_frames_that_come_at_any_rate_are_written(tmp_path):
+    """MPEG-4 has fractions of a second of 16 bits alone; a slow motion has a mean rate."""
+    writer = cv2.VideoWriter(str(tmp_path / 'slow.avi'), cv2.VideoWriter_fourcc(*'MJPG'), 119.9312, (96, 64))
+    for _ in range(3):
+        writer.write(np.full((64, 96, 3), 120, np.uint8))
+    writer.release()
+    assert predict_clip(Model(Finder()), tmp_path / 'slow.avi', tmp_path / 'out') == 3
+    assert len(list(frames_of(tmp_path / 'out' / 'overlays' / 'slow.mp4'))) == 3
 
 
 def test_a_killed_command_resumes(clip, tmp_path):

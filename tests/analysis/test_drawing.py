@@ -205,6 +205,7 @@ def test_colours_are_those_of_the_data_where_it_has_one_for_each_class():
         assert palette_of(cfg, CLASSES) == list(map(tuple, expected))
     cities = dict(default_scope='mmseg', test_dataloader=dict(dataset=dict(type='CityscapesDataset')))
     assert palette_of(cities, CityscapesDataset.METAINFO['classes'])[0] == (128, 64, 128)
+    assert palette_of(cities, ['car', 'road']) == [(0, 0, 142), (128, 64, 128)]
 
 
 def test_beside_its_ground_truth_an_image_is_turned_as_it_is_loaded(segmenter, tmp_path):

@@ -171,6 +171,7 @@ def test_a_test_writes_its_page(tmp_path):
     torch.save(dict(state_dict=model.state_dict()), tmp_path / 'iter_1.pth')
     result = evaluate(cfg, tmp_path / 'iter_1.pth', tmp_path / 'run', page=True, show=False)
     text = (tmp_path / 'run' / 'metrics.html').read_text()
+    assert (tmp_path / 'run' / 'metrics.pdf').read_bytes().startswith(b'%PDF')
     assert not re.search(r'(src|href)="(?!data:|#)', text)
     shown = [float(value) for value in re.findall(r'<figcaption>\d\.png: ([\d.]+)', text)]
     assert len(shown) == 5 == text.count('src="data:image/jpeg') and shown == sorted(shown)

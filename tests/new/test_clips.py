@@ -64,6 +64,7 @@ def test_the_books_balance_and_the_note_names_what_is_held_back(make, tmp_path):
     found.divide(None, 0)
     for book in found.books():
         assert book.total == sum(book.used.values()) + book.left_out.total() and book.used['val']
+    assert make is maps or found.counts.total() == len(found.of_split['train'])
     if make is maps:
         (note,) = found.remarks()
         assert 'images/06.jpg to 07.jpg are for validation; --split random' in note

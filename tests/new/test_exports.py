@@ -92,7 +92,11 @@ def test_files_that_say_nothing_of_images_leave_folders_of_classes(tmp_path):
     class_folders(tmp_path)
     images = [f'{name}/{number}.jpg' for name in NAMES for number in range(6)]
     texts = dict.fromkeys(('train.txt', 'lists/all.lst'), '\n'.join(images)) | {
-        'README.md': 'See cat/0.jpg for a cat:\n\n![a cat](cat/0.jpg)\n',
+        'README.md': 'A cat is cat/0.jpg\n\n<img src="cat/0.jpg" width="200">\n- 1.jpg: blurred\n',
+        'md5sums.txt': ''.join(f'{"0a" * 16}  {Path(image).name}\n' for image in images),
+        'labels.csv': 'file,label,year\n' + ''.join(f'{image},{image[0]},2024\n' for image in images),
+        'ids.csv': ''.join(f'{image},{NAMES.index(image[:3])}\n' for image in images),
+        'metadata.jsonl': ''.join(json.dumps(dict(file_name=image, label=image[:3])) + '\n' for image in images),
         'classes.txt': '\n'.join(NAMES),
         'shares.csv': 'class,share\n0,0.2\n1,0.3\n',
         'train.cache': f'\0{images}',
@@ -102,7 +106,22 @@ def test_files_that_say_nothing_of_images_leave_folders_of_classes(tmp_path):
     for file, text in texts.items():
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
-    assert look(tmp_path).counts == dict.fromkeys(NAMES, 6)
+    found = look(tmp_path)
+    assert found.counts == dict.fromkeys(NAMES, 6)
+    (tmp_path / 'train.txt').unlink()
+    assert look(tmp_path).counts == found.counts
+    (tmp_path / 'labels.csv').write_text(''.join(f'{image},{images.index(image) % 3}\n' for image in images))
+    with pytest.raises(DataError, match='labels.csv names images'):
+        look(tmp_path)
+
+
+def test_another_file_beside_annotations_is_left(tmp_path):
+    """Lists of Pascal VOC, checksums and tables of metadata name images without objects, too."""
+    yolo(tmp_path)
+    before = contents(look(tmp_path))
+    (photo(tmp_path / 'images/train/none.jpg'), photo(tmp_path / 'images/train/more.jpg'))
+    (tmp_path / 'metadata.csv').write_text('none.jpg,Nikon,1,2,3,4\nmore.jpg,Nikon,1,2,3,4\n')
+    assert contents(look(tmp_path)) == before
 
 
 def obj_data(root: Path) -> None:
@@ -120,7 +139,8 @@ def ultralytics(root: Path) -> None:
     for split in ('train', 'val'):
         images = sorted((root / f'images/{split}').glob('*.jpg'))
         (root / f'{split}.txt').write_text(''.join(f'data/{image.relative_to(root)}\n' for image in images))
-    (root / 'data.yaml').write_text('path: .\ntrain: train.txt\nval: val.txt\nnames: {0: cat, 1: dog, 2: hat}\n')
+    lists = 'train: train.txt\nval: val.txt\ntest: ../test/images\n'  # without images, as Roboflow leaves it
+    (root / 'data.yaml').write_text(f'path: .\n{lists}names: {{0: cat, 1: dog, 2: hat}}\n')
 
 
 def label_studio(root: Path) -> None:

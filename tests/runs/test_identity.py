@@ -64,6 +64,7 @@ def _everything():
         load_strict=True,
         sync_bn='torch',
         efficient_conv_bn_eval=True,
+        cache_features=dict(views=4, dtype='float16', cache_dir='c'),
         data_fraction='1/4',
         data_fraction_seed=1,
         auto_scale_lr=dict(enable=True, base_batch_size=8),
@@ -87,7 +88,7 @@ COUNTS = (
     'optim_wrapper.optimizer.type', 'optim_wrapper.accumulative_counts', 'param_scheduler.0.type',
     'param_scheduler.0.end', 'load_fresh.0', 'load_strict', 'sync_bn', 'efficient_conv_bn_eval', 'data_fraction',
     'data_fraction_seed', 'auto_scale_lr.enable', 'auto_scale_lr.base_batch_size', 'randomness.diff_rank_seed',
-    'custom_hooks.0.type', 'custom_hooks.0.momentum',
+    'custom_hooks.0.type', 'custom_hooks.0.momentum', 'cache_features.views', 'cache_features.dtype',
 )  # fmt: skip
 COUNTS_NOT = (
     'model.backbone.with_cp', 'model.backbone.init_cfg.checkpoint', 'train_dataloader.batch_size',
@@ -99,7 +100,7 @@ COUNTS_NOT = (
     'launcher', 'visualizer.type', 'vis_backends.0.type', 'env_cfg.cudnn_benchmark', 'resume', 'distributed',
     'model_wrapper_cfg.type', 'find_unused_parameters', 'compile', 'compile_backbone', 'activation_checkpointing.0',
     'custom_imports.imports.0', 'data_root', 'tta_model.type', 'tta_pipeline.0.type',
-    'own_keys.0', 'mini_data_options',
+    'own_keys.0', 'mini_data_options', 'cache_features.cache_dir',
 )  # fmt: skip
 OTHERS = {
     'optim_wrapper.type': 'AmpOptimWrapper', 'train_dataloader.dataset.ann_file': 'data/a/other.txt',

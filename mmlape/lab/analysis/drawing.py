@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import cv2
-import matplotlib
 import numpy as np
 import torch
+from matplotlib.font_manager import FontProperties, findfont
 from mmengine.structures import BaseDataElement, InstanceData
 from PIL import Image, ImageDraw, ImageFont
 from pycocotools import mask as coco_mask
@@ -151,9 +151,9 @@ class _Pen:
 
 def _captions(sample: BaseDataElement, side: str, classes: Sequence[str], colours: Sequence[Colour]) -> dict:
     """Return the text of a classification's side with its colour; none of a side that the sample does not have."""
-    if f'{side}_label' not in sample:
+    places = np.atleast_1d(np.asarray(sample.get(f'{side}_label', []))).tolist()
+    if not places:
         return {}
-    places = np.atleast_1d(np.asarray(sample.get(f'{side}_label'))).tolist()
     names = ', '.join(str(classes[place]) for place in places)
     if side == 'gt':
         return {f'true: {names}': colours[places[0]]}
@@ -162,7 +162,7 @@ def _captions(sample: BaseDataElement, side: str, classes: Sequence[str], colour
 
 
 def palette_of(cfg: Mapping, classes: Sequence[str], split: str = 'test') -> list[Colour]:
-    """Return the colours of classes: those of the data, if it has one for each, else distinct hues.
+    """Return the colours of classes: those that the data has for them, if for each, else distinct hues.
 
     Args:
         cfg: A config, the ``metainfo`` or the class of whose dataset may have a palette.
@@ -171,8 +171,13 @@ def palette_of(cfg: Mapping, classes: Sequence[str], split: str = 'test') -> lis
     """
     dataset = next(iter_unwrapped((cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}))
     kind = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
-    own = {**getattr(kind, 'METAINFO', {}), **(dataset.get('metainfo') or {})}.get('palette') or ()
-    return [tuple(colour) for colour in (own if len(own) == len(classes) else class_palette(len(classes)))]
+    own: dict[str, Colour] = {}
+    for known in (getattr(kind, 'METAINFO', {}), dataset.get('metainfo') or {}):
+        names = known.get('classes')  # or the file that has them
+        listed = names if names and not isinstance(names, str) else classes
+        own |= zip(listed, map(tuple, known.get('palette') or ()))
+    colours = map(tuple, class_palette(len(classes)))
+    return [own[name] for name in classes] if own.keys() >= set(classes) else list(colours)
 
 
 def is_background(name: str) -> bool:
@@ -234,7 +239,9 @@ def place_labels(
                 break
         else:
             places.append(None)
-    return places if 3 * len(taken) >= 2 * len(boxes) else [None] * len(boxes)
+            if 3 * (len(places) - len(taken)) > len(boxes):
+                return [None] * len(boxes)
+    return places
 
 
 def _shared(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
@@ -264,13 +271,13 @@ def legend(named: Mapping[str, Colour], width: int, font: ImageFont.FreeTypeFont
 
 
 def font_of(image: np.ndarray) -> ImageFont.FreeTypeFont:
-    """Return the font for an image: Matplotlib's, a sixtieth of the longer side, of at least 12 pixels."""
+    """Return the font for an image: that of figures, a sixtieth of the longer side, of at least 12 pixels."""
     return _font(max(12, round(max(image.shape[:2]) / 60)))
 
 
 @functools.cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path(), 'fonts', 'ttf', 'DejaVuSans.ttf')), size)
+    return ImageFont.truetype(findfont(FontProperties()), size)
 
 
 def _extent(text: str, font: ImageFont.FreeTypeFont) -> tuple[int, int]:
@@ -300,6 +307,11 @@ def image_suffixes() -> frozenset[str]:
     """Return the suffixes of the images that can be written, such as '.png'."""
     Image.init()
     return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in Image.SAVE)
+
+
+def drawing_name(name: Path) -> Path:
+    """Return the name that the drawing of an image has: its own where Pillow writes that format, else PNG's."""
+    return name if name.suffix.lower() in image_suffixes() else name.with_suffix('.png')
 
 
 def write_image(image: np.ndarray, path: str | Path) -> None:

@@ -17,10 +17,10 @@ from mmengine.dist import all_gather_object, get_rank, get_world_size, is_main_p
 from mmengine.hooks import Hook
 
 from mmlape.figures import save_figure, wrapped
-from mmlape.files import atomic_path
+from mmlape.files import atomic_path, write_bytes
 from mmlape.lab.analysis.confusion import Confusion, confusion_of
 from mmlape.lab.analysis.dataset_page import LONGEST, as_image
-from mmlape.lab.analysis.drawing import draw_sample, palette_of, write_image
+from mmlape.lab.analysis.drawing import draw_sample, drawing_name, palette_of, write_image
 from mmlape.lab.datasets.transforms import load_again
 from mmlape.lab.engine.hooks import PerClassHook
 from mmlape.lab.engine.hooks.evaluation import name_in
@@ -36,7 +36,7 @@ _NAMED = 40
 
 @HOOKS.register_module()
 class EvaluationPageHook(Hook):
-    """Write the page of a test.
+    """Write the page of a test, and its confusion matrix as PDF.
 
     Args:
         out: The file.
@@ -104,6 +104,7 @@ class EvaluationPageHook(Hook):
         assert confusion is not None, 'a test has an image'
         rows = [(label(name), show(name, metrics[name])) for name in ranked(metrics)]
         figure = draw_matrix(matrix, confusion.names, folder / 'confusion.svg')
+        write_bytes(self.out.with_suffix('.pdf'), figure.with_suffix('.pdf').read_bytes())
         return {
             '': [],
             'Scores': [Part('table', text_table(('metric', 'value'), rows), 'Scores')],
@@ -147,12 +148,14 @@ class DrawingsHook(Hook):
         """Draw the images of a batch."""
         dataset = runner.test_loop.dataloader.dataset
         for place, sample in enumerate(outputs):
-            self.confusion = self.confusion or confusion_of(sample, dataset)
-            path, classes = sample.get('img_path'), self.confusion.classes
+            if self.confusion is None:
+                self.confusion = confusion_of(sample, dataset)
+                self.palette = palette_of(runner.cfg, self.confusion.classes)
+            path = sample.get('img_path')
             image = load_again(sample) if path else _input(data_batch['inputs'], place)
             name = name_in(dataset, path) if path else Path(f'{self.count * get_world_size() + get_rank()}.png')
-            palette = palette_of(runner.cfg, classes)
-            write_image(draw_sample(image, self.confusion.drawn(sample), classes, palette), self.out_dir / name)
+            drawn = draw_sample(image, self.confusion.drawn(sample), self.confusion.classes, self.palette)
+            write_image(drawn, self.out_dir / drawing_name(name))
             self.count += 1
 
 

@@ -10,6 +10,7 @@ model. OpenCV reads and writes videos where it can, else PyAV, as the library su
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -24,12 +25,13 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.files import atomic_path, read_json, sha256, write_json
+from mmlape.files import atomic_path, naming, read_json, sha256, write_json
 from mmlape.lab.analysis.drawing import draw_sample
 from mmlape.lab.analysis.predicted_files import described, require_room, watched
 from mmlape.lab.analysis.prediction import Model
 from mmlape.lab.evaluation.saved import object_rows
 from mmlape.lab.runs.identity import digest
+from mmlape.log import log
 
 LINES, RECORD = 'predictions.jsonl', 'clip.json'
 LEGEND_LINES = 2  # of each frame: all have one size
@@ -46,6 +48,9 @@ def is_clip(path: str | Path) -> bool:
     with contextlib.suppress(OSError), Image.open(path) as image:
         image.load()
         return False
+    with open(path, 'rb') as file:
+        if b'\0' not in file.read(1 << 16):  # a text, of which FFmpeg would make a video
+            raise DataError(f'{path} is neither an image nor a video: give a folder of images, an image or a video')
     return bool(_info(path))
 
 
@@ -96,57 +101,51 @@ def predict_clip(
 
     path, out, tiling, info = Path(path), Path(out), model.tiling(tile, overlap), _info(path)
     weights = sha256(model.checkpoint) if model.checkpoint else None
-    record = dict(video=path.name, bytes=path.stat().st_size, tile=tile, overlap=overlap, checkpoint=weights)
+    record = dict(video=path.name, sha256=sha256(path), tile=tile, overlap=overlap, checkpoint=weights)
     record['config'] = digest(str([model.module.cfg.get(key) for key in ('model', 'test_pipeline', 'test_cfg')]))
-    lines, known = out / LINES, read_json(out / RECORD) or {}
-    if overwrite or not known or 'frames' in known:
+    lines, started = out / LINES, read_json(out / RECORD) or {}
+    if overwrite or not started or 'frames' in started:
         require_room(out, overwrite)
         lines.unlink(missing_ok=True)
-    elif other := [key for key in record if known.get(key) != record[key]]:
+    elif other := [key for key in record if started.get(key) != record[key]]:
         raise DataError(
             f'{out} has a part of another prediction (other {", ".join(other)}): give another folder, or --overwrite'
         )
     write_json(out / RECORD, record)
     done = _complete_lines(lines)
     frames = (frame[..., ::-1] for frame in get_video_frames_generator(str(path)))
-    count = 0
-    with (
-        watched('frames', max(info.total_frames or 0, 0) or None, tiling) as (advance, watch),
-        contextlib.ExitStack() as stack,
-    ):
-        file = stack.enter_context(open(lines, 'a', encoding='utf-8'))
-        write = stack.enter_context(_video(out / 'overlays' / f'{path.stem}.mp4', info.fps)) if overlays else None
+    fps = info.fps if 0 < info.fps < 1000 else 25.0  # where the file does not say
+    total, count = max(info.total_frames or 0, 0), 0
 
-        def known() -> Iterator[tuple[dict, np.ndarray]]:
-            with open(lines, encoding='utf-8') as old:
-                for _, line, frame in zip(range(done), old, frames):
-                    yield json.loads(line), frame
+    def known() -> Iterator[tuple[dict, np.ndarray]]:
+        with open(lines, encoding='utf-8') as old:
+            for _, line, frame in zip(range(done), old, frames):
+                yield json.loads(line), frame
 
-        def new() -> Iterator[tuple[dict, np.ndarray]]:
+    def new() -> Iterator[tuple[dict, np.ndarray]]:
+        with naming(lines), open(lines, 'a', encoding='utf-8') as file:
             for prediction in model.predict_each(frames, batch_size, None, tile, overlap, watch):
-                row = dict(frame=count, seconds=round(count / _fps(info.fps), 3), **_row(model, prediction))
+                row = dict(frame=count, seconds=round(count / fps, 3), **_row(model, prediction))
                 file.write(json.dumps(row, ensure_ascii=False) + '\n')
                 file.flush()
                 yield row, prediction.image
 
+    def drawn() -> Iterator[np.ndarray]:
+        nonlocal count
         for row, frame in chain(known(), new()):
-            if write:
-                drawn = draw_sample(
-                    frame,
-                    _sample(model, row),
-                    model.classes,
-                    model.palette,
-                    score_thr,
-                    ('pred',),
-                    labels=labels,
-                    shortest=0,
-                    legend_lines=LEGEND_LINES,
-                )
-                write(drawn)
             count += 1
             advance(count)
+            if overlays:
+                sample = _sample(model, row)
+                options: dict = dict(labels=labels, shortest=0, legend_lines=LEGEND_LINES)
+                yield draw_sample(frame, sample, model.classes, model.palette, score_thr, ('pred',), **options)
+
+    with watched('frames', total or None, tiling) as (advance, watch):
+        _write_video(out / 'overlays' / f'{path.stem}.mp4', fps, drawn())
     if not count:
         raise DataError(f'{path}: no frame of this video can be read')
+    if count < total:
+        log(f'{path}: {count} frames can be read, of {total} that the file says it has', logging.WARNING)
     write_json(out / RECORD, dict(record, frames=count))
     return count
 
@@ -163,38 +162,29 @@ def _complete_lines(path: Path) -> int:
     return done
 
 
-def _fps(fps: float) -> float:
-    """Return the frames a second; 25 where the file does not say."""
-    return float(fps) if 0 < fps < 1000 else 25.0
-
-
-@contextlib.contextmanager
-def _video(path: Path, fps: float) -> Iterator[Any]:
-    """Yield a function that adds a frame, RGB, to a video, which is there once it is complete."""
+def _write_video(path: Path, fps: float, frames: Iterator[np.ndarray]) -> None:
+    """Write frames, RGB, as a video, which is there once it is complete; none if there is no frame."""
     from supervision import VideoInfo, VideoSink
 
-    for partial in path.parent.glob(f'.{path.stem[:50]}.*{path.suffix}'):  # of a run that was killed
+    for partial in path.parent.glob(f'.*{path.suffix}'):  # of a run that was killed
         partial.unlink()
-    count = 0
-    with atomic_path(path) as partial, contextlib.ExitStack() as stack:
-        sinks: list[Any] = []
-
-        def write(frame: np.ndarray) -> None:
-            nonlocal count
-            if not sinks:
-                sink = VideoSink(str(partial), VideoInfo(frame.shape[1], frame.shape[0], _fps(fps)))
-                try:
-                    sinks.append(stack.enter_context(sink))
-                except Exception as error:  # of no common base
-                    raise ConfigError(
-                        f'neither OpenCV nor PyAV writes MP4 here ({error}): install av, or give --no-overlays'
-                    ) from error
-            sinks[0].write_frame(np.ascontiguousarray(frame[..., ::-1]))
-            count += 1
-
-        yield write
-        stack.close()
-        if count and (written := _info(partial).total_frames) != count:
+    first, count = next(frames, None), 0
+    if first is None:
+        return
+    # four digits: MPEG-4 knows no finer fraction of a second
+    info = VideoInfo(first.shape[1], first.shape[0], float(f'{fps:.4g}'))
+    with atomic_path(path) as partial:
+        with contextlib.ExitStack() as stack:
+            try:
+                sink = stack.enter_context(VideoSink(str(partial), info))
+            except Exception as error:  # of no common base
+                raise ConfigError(
+                    f'neither OpenCV nor PyAV writes {path} here ({error}): install av, or give --no-overlays'
+                ) from error
+            for frame in chain([first], frames):
+                sink.write_frame(np.ascontiguousarray(frame[..., ::-1]))
+                count += 1
+        if (written := _info(partial).total_frames) != count:
             raise DataError(f'{path}: only {written} of {count} frames could be written; is the disk full?')
 
 

@@ -21,7 +21,7 @@ from torch import from_numpy
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import write_json, write_text
-from mmlape.lab.analysis.drawing import image_suffixes, write_image
+from mmlape.lab.analysis.drawing import drawing_name, write_image
 from mmlape.lab.analysis.images import find_images
 from mmlape.lab.analysis.prediction import Model
 from mmlape.lab.engine.tiling import Tiling
@@ -176,8 +176,7 @@ def predict_files(
                 name = prediction.path.relative_to(root)
                 yield name, prediction
                 if overlays:
-                    file = name if name.suffix.lower() in image_suffixes() else name.with_suffix('.png')
-                    write_image(prediction.draw(score_thr, labels), out / 'overlays' / file)
+                    write_image(prediction.draw(score_thr, labels), out / 'overlays' / drawing_name(name))
                 done += 1
                 advance(done + len(skipped))
 
