@@ -64,7 +64,7 @@ def _write_problem(error: BaseException, partial: Path) -> OSError | None:
         with open(partial, 'ab') as file:
             file.write(bytes(1 << 16))
     except OSError as found:
-        return found
+        return found if found.errno is not None else None
     return None
 
 

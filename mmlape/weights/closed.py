@@ -14,9 +14,12 @@ import site
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 from torch import nn
 
@@ -25,13 +28,33 @@ from mmlape.weights import reading
 
 PROCESSES = ('os.exec', 'os.posix_spawn', 'os.spawn', 'os.startfile', 'os.system', 'pty.spawn', 'subprocess.Popen')
 NETWORK = ('socket.getaddrinfo', 'socket.gethostbyname', 'socket.sendto', 'urllib.Request')
-CHANGES = ('os.link', 'os.mkdir', 'os.remove', 'os.rename', 'os.rmdir', 'os.symlink', 'os.truncate')
+CHANGES = (
+    'os.chmod', 'os.chown', 'os.link', 'os.mkdir', 'os.remove', 'os.rename', 'os.rmdir', 'os.symlink', 'os.truncate',
+    'shutil.rmtree',
+)  # fmt: skip
 """Events of Python's table of audit events."""
-PIPES = ('multiprocessing.', 'torch.distributed.', 'torch.multiprocessing.')
-"""Packages that unpickle what processes of one run send each other; everything else unpickles files."""
+PIPES = (
+    'mmengine.dataset.base_dataset', 'mmengine.dist.', 'multiprocessing.', 'torch.distributed.',
+    'torch.multiprocessing.',
+)  # fmt: skip
+"""Modules that unpickle what processes of one run have pickled for each other; everything else unpickles files."""
+ARRAYS = {'_codecs.encode', 'numpy.dtype', 'numpy.ndarray'}
+"""Beside NumPy's two functions that rebuild values: what pickled arrays are made of, such as those of CIFAR."""
 
-_depth = 0
-_writable: list[str] = []
+_heirs: weakref.WeakKeyDictionary[threading.Thread, list[str]] = weakref.WeakKeyDictionary()
+"""Threads that were started in a closed world, with what may be written there."""
+
+
+class _World(threading.local):
+    """How many blocks have closed the world of a thread, which files may be written, and whether imports are off."""
+
+    def __init__(self) -> None:
+        inherited = _heirs.get(threading.current_thread())
+        self.depth, self.unnamed = int(inherited is not None), int(inherited is not None)
+        self.writable = [] if inherited is None else inherited
+
+
+_world = _World()
 
 
 class ClosedError(CheckpointError, PermissionError):
@@ -42,8 +65,8 @@ class ClosedError(CheckpointError, PermissionError):
 def closed(*writable: str | Path) -> Iterator[None]:
     """Refuse, in the block, what would run code of a file, start a process, open a connection or write a file.
 
-    Modules of installed packages may be imported, and files read. MMEngine imports nothing by its name. After
-    ``trust_checkpoints`` nothing is refused.
+    This is for the thread, and for those that it starts in the block. Modules of installed packages may be imported,
+    and files read. MMEngine imports nothing by its name. After ``trust_checkpoints`` nothing is refused.
 
     Args:
         *writable: Files and folders that are written, beside those for temporary files.
@@ -51,41 +74,54 @@ def closed(*writable: str | Path) -> Iterator[None]:
     Raises:
         ClosedError: Something is asked for.
     """
-    global _depth
     if reading.is_trusted():
         yield
         return
     _watch()
-    count = len(_writable)
-    _depth += 1
+    before = _world.writable
+    _world.depth, _world.writable = _world.depth + 1, [*before]
     allow_writing(*writable)
     try:
         with no_imports_by_name():
             yield
     finally:
-        _depth -= 1
-        del _writable[count:]
+        _world.depth, _world.writable = _world.depth - 1, before
 
 
 def allow_writing(*places: object) -> None:
     """Add files and folders that the innermost block of `closed` may write; what is no path is left out."""
-    _writable.extend(os.path.realpath(place) for place in places if _depth and isinstance(place, str | Path))
+    _world.writable += [os.path.realpath(place) for place in places if _world.depth and isinstance(place, str | Path)]
 
 
 def as_now() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Return what closes the world later if it is closed now: for what is built here, and called behind the block."""
-    return closed if _depth else contextlib.nullcontext
+    return closed if _world.depth else contextlib.nullcontext
+
+
+def as_parent(initialise: Callable[[int], None]) -> Callable[[int], None]:
+    """Return what closes the world of a data loader's worker, if it is closed now, and initialises it.
+
+    A worker that is forked has it closed; one that is spawned begins anew.
+    """
+    return functools.partial(_initialise_closed, initialise) if _world.depth else initialise
+
+
+def _initialise_closed(initialise: Callable[[int], None], number: int) -> None:
+    initialise(number)
+    _lasting.enter_context(closed())
+
+
+_lasting = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
 def opened() -> Iterator[None]:
     """Allow everything in the block: for code that no value of others has chosen, such as compilers of kernels."""
-    global _depth
-    before, _depth = _depth, 0
+    before, _world.depth = _world.depth, 0
     try:
         yield
     finally:
-        _depth = before
+        _world.depth = before
 
 
 def open_forward(model: nn.Module) -> None:
@@ -103,15 +139,20 @@ def open_forward(model: nn.Module) -> None:
 @contextlib.contextmanager
 def no_imports_by_name() -> Iterator[None]:
     """Have MMEngine's registries, once they are imported, find nothing but what they hold."""
-    registry = sys.modules.get('mmengine.registry.registry')
-    find = getattr(registry, 'get_object_from_string', None)
-    if registry:
-        registry.get_object_from_string = lambda name: None
+    if registry := sys.modules.get('mmengine.registry.registry'):
+        _guard_names(registry)
+    _world.unnamed += 1
     try:
         yield
     finally:
-        if registry:
-            registry.get_object_from_string = find
+        _world.unnamed -= 1
+
+
+@functools.cache
+def _guard_names(registry: Any) -> None:
+    """Have a module of registries ask whether it may import; it stays so, as other threads may be in it."""
+    find = registry.get_object_from_string
+    registry.get_object_from_string = lambda name: None if _world.unnamed else find(name)
 
 
 @functools.cache
@@ -128,15 +169,17 @@ def _temporary() -> str:
 
 def _audit(event: str, args: tuple) -> None:
     """Raise ClosedError for an event that is closed."""
-    if not _depth:
+    if not _world.depth:
         return
     if event == 'exec':
         _check_code(args[0])
     elif event == 'open':
         _check_open(*args)
     elif event == 'pickle.find_class':
-        if not sys._getframe(1).f_globals.get('__name__', '').startswith(PIPES):
-            _refuse(f'unpickling {".".join(args)}')
+        name = '.'.join(args)
+        is_array = name in ARRAYS or re.fullmatch(r'numpy\._?core\.multiarray\.(_reconstruct|scalar)', name)
+        if not is_array and not sys._getframe(1).f_globals.get('__name__', '').startswith(PIPES):
+            _refuse(f'unpickling {name}')
     elif event in ('ctypes.dlopen', 'import'):
         name = args[0] if event == 'ctypes.dlopen' else args[1]
         if isinstance(name, str) and os.sep in name and not _is_installed(name):
@@ -144,10 +187,17 @@ def _audit(event: str, args: tuple) -> None:
     elif event == 'socket.connect':
         if isinstance(args[1], tuple):
             _refuse(f'connecting to {args[1][0]}')
+    elif event.startswith('_thread.start_'):
+        thread = getattr(args[0], '__self__', None)
+        if isinstance(thread, threading.Thread):
+            _heirs[thread] = _world.writable
     elif event in PROCESSES or event in NETWORK:
         _refuse(f'{event} of {args[0]!r}')
     elif event in CHANGES:
-        _check_writable(args[0])
+        # a link may be to any file; what is in a folder that is open is below one that shutil.rmtree was asked for
+        is_open = event != 'os.truncate' and isinstance(args[-1], int) and args[-1] >= 0
+        for path in () if is_open else args[event == 'os.symlink' : 2]:
+            _check_writable(path, event)
 
 
 def _refuse(what: str) -> None:
@@ -173,28 +223,45 @@ def _check_code(code: CodeType) -> None:
 
 
 def _check_open(path: object, mode: str | None, flags: int) -> None:
-    if isinstance(path, str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+    if isinstance(path, str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
         _check_writable(path)
 
 
-def _check_writable(path: object) -> None:
+def _check_writable(path: object, event: str = 'open') -> None:
+    """Refuse what is not below a place that may be written.
+
+    To write it, folders are made above it, and a hidden file beside it (`mmlape.files.atomic_path`).
+    """
     if not isinstance(path, str | bytes | os.PathLike):
         return
     place = os.path.realpath(os.fsdecode(path))
-    if not f'{place}{os.sep}'.startswith(tuple(f'{one}{os.sep}' for one in (os.devnull, _temporary(), *_writable))):
-        _refuse(f'writing {place}')
+    folder, name = os.path.split(place)
+    is_hidden = name.startswith('.') and f'.{os.getpid()}' in name
+    for one in (os.devnull, _temporary(), *_world.writable):
+        is_below, is_above = f'{place}{os.sep}'.startswith(f'{one}{os.sep}'), one.startswith(f'{place}{os.sep}')
+        if is_below or (is_above and event == 'os.mkdir') or (is_hidden and folder == os.path.dirname(one)):
+            return
+    _refuse(f'writing {place}')
 
 
 @functools.cache
 def _installed() -> tuple[str, ...]:
     places = {*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()}
-    return tuple(f'{place}{os.sep}' for place in places if place)
+    return _folders(filter(None, places))
+
+
+def _folders(places: Iterable[str]) -> tuple[str, ...]:
+    """Return the beginnings of what is in folders, as they are named and without links."""
+    return tuple(f'{folder}{os.sep}' for place in places for folder in {place, os.path.realpath(place)})
 
 
 def _is_installed(file: str) -> bool:
     """Check whether a file is in the places of Python's packages, or in a package that is imported already."""
-    if file.startswith(_installed()):
+    if not os.path.isabs(file):  # as packages are named
+        return False
+    names = os.path.abspath(file), os.path.realpath(file)
+    if any(name.startswith(_installed()) for name in names):
         return True
     packages = {name.partition('.')[0] for name in list(sys.modules)}
     paths = (path for name in packages for path in getattr(sys.modules.get(name), '__path__', ()))
-    return any(file.startswith(f'{path}{os.sep}') for path in paths)
+    return any(name.startswith(_folders(paths)) for name in names)

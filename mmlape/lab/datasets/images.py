@@ -90,11 +90,11 @@ def shown_size(path: str | Path) -> Size:
 
 
 def read_bytes(path: str, backend_args: dict | None = None) -> bytes:
-    """Read a file, which may be in an archive or elsewhere; raise DataError if it is missing or empty."""
+    """Read a file, from elsewhere only where ``backend_args`` say so; raise DataError if it is missing or empty."""
     try:
-        content = fileio.get(path, backend_args=backend_args)
+        content = fileio.get(path, backend_args=backend_args or dict(backend='local'))
     except FileNotFoundError as error:
-        reason = f' ({error})' if '://' in path else ''
+        reason = f' ({error}; addresses are read where backend_args=dict(backend=...))' if '://' in path else ''
         raise DataError(f'Image {path} does not exist{reason}. {AGAIN}') from error
     except Exception as error:  # those of a storage
         raise DataError(f'Image {path} cannot be read: {error}. {AGAIN}') from error

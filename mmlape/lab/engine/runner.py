@@ -56,7 +56,7 @@ from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
-from mmlape.weights.closed import opened
+from mmlape.weights.closed import as_parent, opened
 from mmlape.weights.plain_config import write_plain
 from mmlape.weights.reading import OpenedFile, guard_mmengine
 
@@ -177,7 +177,7 @@ class Runner(_Runner):
             only_of_workers = ('persistent_workers', 'prefetch_factor', 'timeout')
             dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}
         built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
-        built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
+        built.worker_init_fn = as_parent(functools.partial(init_worker, built.worker_init_fn))
         if built.num_workers and not built.timeout:
             built.timeout = BATCH_TIME  # else torch waits for ever for a process that is stopped
         return built

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     trained = open_trained(args.trained, args.cfg_options, also=('train_dataloader',))
     trained.say_chosen()
     opened = opened_config(args.data, also=('train_dataloader',)) if args.data else nullcontext()
-    with trained.limited(), opened as data:
+    with opened as data, trained.limited():  # a config that is named is run
         test(
             few_shot_config(trained.config, args.shots, args.num_seeds, args.l2, data),
             trained.weights(),
