@@ -67,7 +67,7 @@ def from_zero(axes: Axes, names: str) -> None:
 def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure in the format of the suffix, an SVG with a PDF beside it; the same content has the same files."""
     fonts = {'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path', 'pdf.fonttype': 42}  # 42: journals refuse Type 3
-    for suffix in ('.pdf', '.svg') if path.suffix == '.svg' else (path.suffix,):
+    for suffix in ('.svg', '.pdf') if path.suffix == '.svg' else (path.suffix,):
         metadata = {'.svg': {'Date': None, 'Creator': None}, '.pdf': {'CreationDate': None}}.get(suffix)
         with matplotlib.rc_context(fonts), atomic_path(path.with_suffix(suffix)) as partial:
             # not by Pillow into the file, see mmlape.files.write_bytes

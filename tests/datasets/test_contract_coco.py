@@ -467,6 +467,7 @@ def test_the_commands_refuse_with_one_line(tmp_path, python):
     torch.save({'state_dict': {'x': torch.zeros(1)}}, tmp_path / 'empty.pth')
     told = "2017.json: annotation 1 of image 1 has category_id '0', but the categories have ids 1, 2, 3."
     options = ('--work-dir', tmp_path / 'run', '--cfg-options', f'data_root={tmp_path}/data')
+    options = (*options, 'model.backbone.init_cfg=None')
     for words in (('train', MINI, '--seed', 1), ('test', MINI, tmp_path / 'empty.pth')):
         printed = tiny.run(*tiny.MMLAPE, *words, *options, cwd=tmp_path, status=1, **python)
         assert len(errors := [line for line in printed.splitlines() if 'mmlape: error' in line]) == 1
