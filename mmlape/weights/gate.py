@@ -141,7 +141,7 @@ class _Gate:
     def check_name(self, key: str, node: Mapping, place: tuple[str, ...], scope: str) -> None:
         """Check that the constructor of a dict's type takes a key whose value is a text."""
         name = str(node.get('type'))
-        if key not in {*NAMED, *_arguments(_of_kinds(name) or self.find(name, scope))}:
+        if key not in {*NAMED, *_arguments(self.find(name, scope) or _of_kinds(name))}:
             raise _refused(place, 'is a text that no constructor takes')
 
     def value(self, value: Any, place: tuple[str, ...], scope: str) -> Any:
@@ -167,7 +167,7 @@ class _Gate:
         """Check that a registry holds a type."""
         if not isinstance(name, str) or not _TYPE.fullmatch(name):
             raise _refused(place, f'is {_brief(name)}, no name of a type')
-        if not (name in self.known or name in WORDS or _of_kinds(name) or self.find(name, scope)):
+        if not (name in self.known or name in WORDS or self.find(name, scope) or _of_kinds(name)):
             raise _refused(place, f'is {_brief(name)}, which no registry holds (is its module imported?)')
 
     def check_text(self, value: str, place: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ from mmengine.config import Config
 from mmengine.dist.dist import _object_to_tensor, _tensor_to_object
 from mmengine.fileio import get_file_backend
 from mmengine.registry import MODELS as ROOT_MODELS
-from mmengine.runner.checkpoint import CheckpointLoader
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_local
 from mmengine.structures import InstanceData
 from torch import nn
 from torch.utils.data import DataLoader
@@ -111,6 +111,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(closing, '_temporary', lambda: str(tmp_path / 'temporary'))
     monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
+    CheckpointLoader.register_scheme('', load_from_local, force=True)  # as where nothing has guarded it yet
     evil = Evil()
     torch.save(evil, 'evil.pth')
     Path('evil.pkl').write_bytes(pickle.dumps(evil))

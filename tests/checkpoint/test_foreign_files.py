@@ -27,6 +27,7 @@ from each import each
 from mmengine import registry
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_local
 from model_helpers import placements
 from safetensors.torch import save_file
 from yapf.yapflib import yapf_api
@@ -149,6 +150,8 @@ def world(good, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
     monkeypatch.setattr(closing, '_temporary', lambda: str(tmp_path / 'temporary'))
+    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
+    CheckpointLoader.register_scheme('', load_from_local, force=True)  # as where nothing has guarded it yet
     Path('spy.py').write_text(SPY)
     for name in ('data', 'config.py'):
         Path(name).symlink_to(good.folder / name)

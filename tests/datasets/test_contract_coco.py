@@ -360,7 +360,7 @@ WRONG = [
      ('boxes and no masks', 'with_mask=False', 'mask_head=None', "metric='bbox'")),
     ('crowds only', every(lambda one, k: one.update(iscrowd=1)), ('has nothing to', '8 crowds')),
     ('no list of annotations', content(lambda coco: coco.pop('annotations')), ('has no annotations',)),
-    ('no categories', content(lambda coco: coco.pop('categories')), ('categories is missing',)),
+    ('no categories', content(lambda coco: coco.pop('categories')), ('no list "categories"',)),
     ('objects of other classes only', content(lambda coco: (coco['categories'].append(dict(id=9, name='x')),
      [one.update(category_id=9) for one in coco['annotations']])),
      ('has nothing to', '8 of classes that the config does not have')),
