@@ -59,7 +59,12 @@ def look(data: Path, task: str | None = None, names: Sequence[str] = (), backgro
     except DataError as error:
         raise DataError(f'{error}; correct what looks like annotations, or move it out of the data') from error
     chosen = [reading for reading in readings if reading.samples]
-    if not chosen and task != 'classes' and data.is_dir() and (unread := find_unread(listing)):
+    asked = listing
+    if chosen:  # of a form that is read, JSON about the images that it does not annotate
+        taken = {name for reading in chosen for sample in reading.samples for name in (sample.image, sample.file)}
+        files = {*listing.images, *listing.of_suffix('.json')} - taken
+        asked = Listing(listing.root, tuple(file for file in listing.files if file in files))
+    if task != 'classes' and data.is_dir() and (unread := find_unread(asked)):
         raise DataError(
             f'{unread}, and is in no form that is read: export COCO, YOLO, Pascal VOC or LabelMe, or move it out of '
             'the data; --task classes takes the names of folders alone'
