@@ -14,7 +14,7 @@ from mmlape.lab.extension import extensions
 
 GROUPS: dict[str, dict[str, str]] = {
     'start': {
-        'demo': 'run the full pipeline on the mini data, in six to eleven minutes on two cores',
+        'demo': 'run the full pipeline on the mini data, in five to eleven minutes on two cores',
         'new': 'look at a folder of data, and write a config that trains on it',
         'doctor': 'print why packages cannot be imported, and the command that fixes it',
         'make-mini-data': 'write the mini data: handwritten digits, or photographed objects, as '

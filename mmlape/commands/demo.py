@@ -1,5 +1,5 @@
 """Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter with both, Mask R-CNN
-and UperNet with ViT-Adapter, evaluate, average, and write a report. Six to eleven minutes on two cores; if it is
+and UperNet with ViT-Adapter, evaluate, average, and write a report. Five to eleven minutes on two cores; if it is
 killed, the same command continues."""
 
 import argparse
