@@ -121,6 +121,17 @@ def test_only_what_has_changed_is_computed_again(config, tmp_path, monkeypatch):
     assert len(files(tmp_path)) == len(after) + 7
 
 
+def test_images_that_are_normalised_otherwise_have_other_features(pretrained, tmp_path):
+    for place in ('the model', 'the top'):
+        for std in (127.5, 60.0):
+            before = len(files(tmp_path))
+            cfg = load_config(pretrained, {'model.data_preprocessor.std': [std] * 3})
+            if place == 'the top':  # as MMPretrain's configs have it
+                cfg.data_preprocessor = cfg.model.pop('data_preprocessor')
+            train(cfg, tmp_path / f'{place} {std}', seed=1)
+            assert len(files(tmp_path)) == before + 7, (place, std)
+
+
 @pytest.mark.parametrize(
     ('changes', 'reason'),
     [

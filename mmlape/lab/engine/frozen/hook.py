@@ -102,7 +102,7 @@ class CachedFeaturesHook(Hook):
             content = settings(runner.cfg)
             key = dict(
                 part=part.name,
-                preprocessor=repr(runner.cfg.model.get('data_preprocessor')),
+                preprocessor=[part_of.get('data_preprocessor') for part_of in (content, content['model'])],
                 **part_key(part.module),
                 config=_config_of(content['model'], part.name),
             )
