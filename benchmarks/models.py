@@ -110,8 +110,8 @@ def complete_model(config: str, joining: str, settings: Settings) -> tuple[nn.Mo
     """
     from mmengine.optim import build_optim_wrapper
 
-    from mmlape.lab.engine.config import load_config
-    from mmlape.lab.engine.optim import build_model, quiet_logger
+    from mmlape.lab.config.config_file import load_config
+    from mmlape.lab.training.optim import build_model, quiet_logger
 
     torch.manual_seed(0)
     cfg = load_config(f'mmlape::{config}')

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.records import read_all  # noqa: E402
+from mmlape.console.quiet import printable  # noqa: E402
 from mmlape.lab.environment.packages import PACKAGES  # noqa: E402
-from mmlape.quiet import printable  # noqa: E402
 
 RESULTS = ROOT / 'docs' / 'results'
 PAGES = {

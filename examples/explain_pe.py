@@ -21,7 +21,7 @@ from rich.table import Table
 from torch import Tensor
 
 from mmlape.backbones import open_models
-from mmlape.console import console
+from mmlape.console.terminal import console
 from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position.absolute import sincos_1d

@@ -1,7 +1,7 @@
 """What a config of others may name of this package's models: their classes, kinds of position encodings, words."""
 
+from mmlape.checkpoint import gate
 from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
-from mmlape.weights import gate
 
 gate.MODELS['mmlape'] = BACKBONES.get
 gate.KINDS += [POSITION_ENCODINGS.get, JOININGS.get]

@@ -14,18 +14,18 @@ from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
 from mmlape.checkpoint import load_backbone
+from mmlape.checkpoint.fetching import is_on_hub
+from mmlape.checkpoint.gate import building
 from mmlape.checkpoint.key_maps import recognise_backbone
+from mmlape.checkpoint.opening import open_file
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.lab.engine.config import config_name, load_config
-from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.engine.trained import Trained, is_config, open_trained
-from mmlape.lab.export.model import names_of
+from mmlape.lab.config.config_file import config_name, load_config
+from mmlape.lab.export.beside_graph import names_of
 from mmlape.lab.export.writing import Form, Written, export_graph
+from mmlape.lab.inference.trained_model import Trained, is_config, open_trained
+from mmlape.lab.training.optim import quiet_logger
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
-from mmlape.weights.download import is_on_hub
-from mmlape.weights.gate import building
-from mmlape.weights.reading import open_file
 
 SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')
 """Parts of names that a figure shows, so a checkpoint must fill them."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import mmlape
 from mmlape.commands import COMMANDS, GROUPS, fill_parser, parse_arguments
+from mmlape.console.quiet import debugging, quiet_stack, say_error
 from mmlape.errors import MMLaPEError, failed_import, shown, similar_to
-from mmlape.mim import resolve_path
-from mmlape.quiet import debugging, quiet_stack, say_error
+from mmlape.openmmlab.mim import resolve_path
 
 _SMALLER = 'choose a smaller size, batch or number of processes; MMLAPE_DEBUG=1 shows the traceback'
 
@@ -107,7 +107,7 @@ def _drop_stdout() -> None:
 def _main(name: str, args: argparse.Namespace) -> int:
     """Run a sub-command."""
     status = _run(COMMANDS[name].module.run, args)
-    processes = sys.modules.get('mmlape.lab.engine.distributed.processes')
+    processes = sys.modules.get('mmlape.lab.distributed')
     if processes:
         processes.leave_processes(status)
     return status
@@ -118,7 +118,7 @@ def _run(run, args: argparse.Namespace) -> int:
     try:
         _check_config(args)
         if getattr(args, 'trust_checkpoint', False):
-            importlib.import_module('mmlape.weights.reading').trust_checkpoints()
+            importlib.import_module('mmlape.checkpoint.opening').trust_checkpoints()
         return run(args) or 0
     except MMLaPEError as error:
         return _stop(error)

@@ -22,7 +22,7 @@ PARAMWISE_KEYS = (
     'custom_keys', 'layer_decay_rate', 'layer_decay_first', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult',
     'dwconv_decay_mult', 'flat_decay_mult', 'position_lr_mult', 'position_decay_mult', 'bypass_duplicate',
 )  # fmt: skip
-"""Keys of ``paramwise_cfg``; ``mmlape.lab.engine.optim`` describes them."""
+"""Keys of ``paramwise_cfg``; ``mmlape.lab.training.optim`` describes them."""
 _NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
 

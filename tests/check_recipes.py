@@ -6,7 +6,7 @@ import pytest
 import tiny
 from mmengine.config import Config
 
-from mmlape.mim import config_path
+from mmlape.openmmlab.mim import config_path
 
 RECIPES = (
     'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',

@@ -9,7 +9,7 @@ import torch
 
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
-from mmlape.weights.reading import open_file
+from mmlape.checkpoint.opening import open_file
 
 
 def save(path, tensors, wrapper='model', **extra):

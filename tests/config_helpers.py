@@ -15,7 +15,7 @@ from mmengine.utils import import_modules_from_strings
 from model_helpers import meta_device
 from torch import nn
 
-from mmlape.lab.engine.config import load_config
+from mmlape.lab.config.config_file import load_config
 
 ROOT = Path(__file__).resolve().parents[1]
 BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))

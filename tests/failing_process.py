@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError('REASON')
     if args.kind == 'one' and rank == 1:  # while the other one waits
         refuse()
-    from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
+    from mmlape.lab.distributed import init_processes, on_every_process, on_main_process
 
     init_processes('pytorch')
     if args.kind == 'main':

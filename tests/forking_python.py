@@ -26,7 +26,7 @@ IMPORTED = (
     'setuptools', 'yapf.yapflib.yapf_api', 'pandas', 'statsmodels.api', 'jinja2', 'rich.console',
     *(f'{package}.{part}' for package in ('mmpretrain', 'mmdet', 'mmseg')
       for part in ('datasets', 'evaluation', 'models', 'visualization')),
-    'mmlape.lab.engine.trainer', 'mmlape.lab.engine.evaluator', 'mmlape.lab.experiments.scheduler',
+    'mmlape.lab.training.trainer', 'mmlape.lab.inference.evaluator', 'mmlape.lab.experiments.scheduler',
 )  # fmt: skip
 SHARED = 'FORKING_PYTHON'  # the variable with the program of the process that started this one
 TITLE = 4000  # characters of a command line that the forks write over their server's

@@ -17,8 +17,8 @@ from tile_helpers import loop_on, squares
 
 from mmlape.errors import ConfigError
 from mmlape.lab.analysis.evaluation_page import EvaluationPageHook
-from mmlape.lab.engine.distributed.processes import any_process, init_processes, leave_processes, on_every_process
-from mmlape.lab.engine.hooks import SavePredictionsHook
+from mmlape.lab.distributed import any_process, init_processes, leave_processes, on_every_process
+from mmlape.lab.training.hooks import SavePredictionsHook
 
 
 class Images(list):

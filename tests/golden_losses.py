@@ -14,8 +14,8 @@ from mmengine.config import Config
 
 from benchmarks.machine import processor
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.training.trainer import train
 from mmlape.lab.runs.identity import stack_versions
 
 FILE = Path(__file__).with_name('golden') / 'losses.json'

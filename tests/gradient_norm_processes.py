@@ -7,9 +7,9 @@ import torch.distributed as dist
 from mmengine.optim import OptimWrapper
 from torch import nn
 
-from mmlape.lab.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
-from mmlape.lab.engine.hooks import GradientNormHook
-from mmlape.lab.engine.hooks.gradient_norm import TAG
+from mmlape.lab.distributed import MMDistributedDataParallel, init_processes, leave_processes
+from mmlape.lab.training.hooks import GradientNormHook
+from mmlape.lab.training.hooks.gradient_norm import TAG
 from mmlape.models import VisionTransformer
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)

@@ -6,7 +6,7 @@ from mmengine.model import revert_sync_batchnorm
 from model_helpers import adapter
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmlape.lab.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
+from mmlape.lab.distributed import MMDistributedDataParallel, init_processes, leave_processes
 from mmlape.models import ViTAdapter
 
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from lit_helpers import lit, squares
 from mmengine.optim import OptimWrapper
 
-from mmlape.lab.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
-from mmlape.lab.engine.optim import BFloat16OptimWrapper
+from mmlape.lab.distributed import MMDistributedDataParallel, init_processes, leave_processes
+from mmlape.lab.training.optim import BFloat16OptimWrapper
 from mmlape.projects.lit import loss as losses
 
 

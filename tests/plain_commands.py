@@ -40,8 +40,8 @@ def run(calls: list[tuple[list[str], int, dict[str, str]]]) -> None:
     for name in IMPORTED:  # once, and not in each fork
         if not name.startswith('mmlape'):
             import_module(name)
-    import mmlape.lab.engine.trainer
     import mmlape.lab.experiments.report  # noqa: F401
+    import mmlape.lab.training.trainer
     from mmlape.lab.runs.code import imported
 
     imported({})  # the hashes of code that each run records

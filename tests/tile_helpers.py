@@ -13,8 +13,8 @@ from pycocotools import mask as coco_mask
 from scipy import ndimage
 from torch.utils.data import DataLoader
 
-from mmlape.lab.engine.tiled_loops import TiledTestLoop, TiledValLoop
 from mmlape.lab.evaluation import CocoMetric
+from mmlape.lab.inference.tiled_loops import TiledTestLoop, TiledValLoop
 
 
 def squares(rng, size, share=0.7):

@@ -17,7 +17,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from mmlape.lab.evaluation.names import TASK_METRICS, label, show
+from mmlape.lab.evaluation.metric_names import TASK_METRICS, label, show
 from mmlape.lab.experiments.averages import interval, mean_std_n, summarise
 from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.runs.run import read_arms

@@ -17,8 +17,8 @@ import torch
 
 from benchmarks.checks import Check, Found, Options
 from benchmarks.checks.training import RECIPES
+from mmlape.checkpoint.opening import read_checkpoint, state_dict_of
 from mmlape.lab.runs.schema import read_evaluations, read_record
-from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 CHANGES = ('model.backbone.init_cfg=None',)
 QUICK = ('--shorten', '0.02')

@@ -16,7 +16,7 @@ from benchmarks.comparison import BACKWARD, STEP, WORKS, Comparison, Settings, d
 from benchmarks.measure import measure
 from benchmarks.models import adapter
 from benchmarks.public import public_adapter
-from mmlape.lab.engine.compiling import allow_variants
+from mmlape.lab.training.compiling import allow_variants
 
 CASES = (('deit-small', 4, 1024), ('deit-small', 2, 512), ('deit-tiny', 8, 1024), ('deit-tiny', 2, 512))
 """Size of the model, images, side; two of 512 are the batch of the recipes."""

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.checks import Check, Found, NotRunError, Options
 from benchmarks.comparison import DTYPES, Settings
 from benchmarks.models import adapter, complete_model, without_dropout
-from mmlape.lab.engine.seeding import prefer_deterministic_kernels
+from mmlape.lab.training.seeding import prefer_deterministic_kernels
 
 STEPS, QUICK_STEPS = 20, 6
 ARMS = {
@@ -189,7 +189,7 @@ def _recipe_steps(config: str, size: int, device: str, dtype: str, count: int) -
     """Train the model of a recipe, and return the sums of its losses."""
     from mmengine.optim import AmpOptimWrapper
 
-    from mmlape.lab.engine.optim import BFloat16OptimWrapper
+    from mmlape.lab.training.optim import BFloat16OptimWrapper
 
     model, batch, wrapper = complete_model(config, 'lape', Settings(device, size=size, arch='mini', batch=2))
     without_dropout(model).train()

@@ -27,13 +27,13 @@ from sphinx.errors import ExtensionError
 import mmlape
 from mmlape import registry
 from mmlape.commands import COMMANDS, GROUPS, fill_parser
+from mmlape.console.quiet import quiet_stack
 from mmlape.lab.experiments.averages import Average, Evaluations, Summary
 from mmlape.lab.experiments.report import data
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
 from mmlape.models.vit.model import VisionTransformer
-from mmlape.quiet import quiet_stack
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = (

@@ -16,9 +16,9 @@ import numpy as np
 import scipy.stats
 from statsmodels.stats.multitest import multipletests
 
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.files import read_json
 from mmlape.lab.experiments.statistics import Difference, holm, welch
-from mmlape.tables import markdown_table, text_table
 
 SEEDS = range(501, 504)
 SCALES = (1.0, 1.5, 2.0)

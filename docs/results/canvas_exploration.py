@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from mmlape.cli import main
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.files import read_json
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.runs.schema import read_record
-from mmlape.tables import markdown_table, text_table
 
 VAL_EVERY = 5
 RATES = {'r1': '1e-3', 'r2': '2e-3', 'r4': '4e-3'}

@@ -16,8 +16,8 @@ import canvas
 import numpy as np
 import scipy.stats
 
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.files import read_json
-from mmlape.tables import markdown_table, text_table
 
 SEEDS = range(601, 604)
 SWEEP, TILE = 'mini-canvas-objects-sweep', 'mini-canvas-objects-tile'

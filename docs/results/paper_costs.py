@@ -19,8 +19,8 @@ from mmengine.logging import MMLogger
 from torch import nn
 
 from mmlape.lab.analysis.cost import model_cost
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import build_model
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.training.optim import build_model
 
 SIDE = 224
 SIZES = ('tiny', 'small', 'base')

@@ -13,11 +13,11 @@ import numpy as np
 from PIL import Image
 
 import mmlape
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.experiments.statistics import estimate, welch
 from mmlape.lab.runs.schema import read_record
 from mmlape.lab.studies.study_file import read_study
-from mmlape.tables import markdown_table, text_table
 
 STUDY = 'mmlape::studies/real-features.yml'
 BASELINE = 'linear'

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import mmlape
-from mmlape.lab.analysis.inference import init_model
-from mmlape.lab.engine.trained import open_trained
+from mmlape.console.tables import markdown_table, text_table
+from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.inference.trained_model import open_trained
 from mmlape.new import img_focus
-from mmlape.tables import markdown_table, text_table
 
 MODES = ('bicubic', 'bicubic-offset', 'bicubic-antialias', 'bilinear', 'nearest')
 SIZE = 224

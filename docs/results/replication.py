@@ -12,10 +12,10 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.lab.analysis.gradient_norms import LAST, read_norms
 from mmlape.lab.experiments.statistics import Difference, holm, paired
 from mmlape.lab.runs.run import Run, read_arms
-from mmlape.tables import markdown_table, text_table
 
 METRIC = 'accuracy/top1'
 SEEDS = range(201, 221)

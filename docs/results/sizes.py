@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import scipy.stats
 
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.files import read_json
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST, Difference, holm, welch
-from mmlape.tables import markdown_table, text_table
 
 ARMS = (
     'default', 'lape', 'mpvg', 'none', 'rpe', 'irpe', 'alibi2d', 'fire', 'lookhere', 'rope', 'rope-normalised',

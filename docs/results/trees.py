@@ -21,13 +21,13 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 import mmlape
-from mmlape.figures import COLOURS, save_figure
+from mmlape.console.figures import COLOURS, save_figure
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.files import write_bytes
-from mmlape.lab.analysis.prediction import Detection, Model
 from mmlape.lab.experiments.statistics import estimate
+from mmlape.lab.inference.prediction import Detection, Model
 from mmlape.lab.runs.schema import read_record
 from mmlape.new.trees import fetch
-from mmlape.tables import markdown_table, text_table
 
 VALUES = Path(__file__).with_suffix('.json')
 SITES = {'same place': '2019_YELL_2_541000_4977000_image_crop', 'OSBS': 'OSBS_029', 'SOAP': 'SOAP_061'}

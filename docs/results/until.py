@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.experiments.sequential import STUDIES, SequentialPlan, decide, expected_seeds, looks
 from mmlape.lab.experiments.statistics import LEAST, seeds_needed
 from mmlape.lab.runs.run import read_arms
-from mmlape.tables import markdown_table, text_table
 
 DIFFERENCES = (0.5, 1.0, 1.5, 2.0, 3.0)
 N = np.arange(LEAST, 21)

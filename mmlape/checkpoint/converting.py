@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmlape.checkpoint import gate
 from mmlape.checkpoint.heads import toolbox_file
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
+from mmlape.checkpoint.opening import AVERAGES, averages_only, open_file, require_finite, state_dict_of
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path, sha256
-from mmlape.weights import gate
-from mmlape.weights.reading import AVERAGES, averages_only, open_file, require_finite, state_dict_of
 
 TOOLBOXES = ('mmdet', 'mmseg')
 
@@ -113,7 +113,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: st
         dst: A .safetensors file, named without the hash that its name gets.
         weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook, timm or DeiT
             keeps.
-        config: Text of the config, of `mmlape.lab.engine.stored_config.published_config`.
+        config: Text of the config, of `mmlape.lab.config.stored_config.published_config`.
 
     Returns:
         The file.

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from mmlape.checkpoint.exact_loading import LoadReport, summary_of_resized
 from mmlape.checkpoint.key_maps import Layout, Tensors, recognise, recognise_backbone, rename_keys
 from mmlape.checkpoint.load_options import LoadOptions
 from mmlape.checkpoint.metadata import parts_with_adapter
+from mmlape.checkpoint.opening import OpenedFile
 from mmlape.errors import CheckpointError
-from mmlape.weights.loading import LoadReport, summary_of_resized
-from mmlape.weights.reading import OpenedFile
 
 _ENCODER = r'(pixel_decoder\.encoder\.layers\.\d+\.)'
 _DECODER = r'(transformer_decoder\.layers\.\d+\.)'

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from mmlape.checkpoint.fetching import local_path
 from mmlape.checkpoint.heads import describe_heads
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import read_metadata
+from mmlape.checkpoint.opening import AVERAGES, OpenedFile, averages_only, not_finite, open_file
+from mmlape.console.log import log
 from mmlape.errors import CheckpointError
 from mmlape.files import sha256
-from mmlape.log import log
-from mmlape.weights.download import local_path
-from mmlape.weights.reading import AVERAGES, OpenedFile, averages_only, not_finite, open_file
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 UNKNOWN = (

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmlape.checkpoint.exact_loading import Normalisation
 from mmlape.checkpoint.metadata import grid_in, parts_with_adapter, read_metadata, stored_config
+from mmlape.checkpoint.opening import OpenedFile
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
-from mmlape.weights.loading import Normalisation
-from mmlape.weights.reading import OpenedFile
 
 CLASS_HEADS = ('head.', 'head_dist.', 'pre_logits.')
 OTHER_PARTS = (

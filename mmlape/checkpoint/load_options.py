@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from mmlape.checkpoint.exact_loading import LoadReport
 from mmlape.errors import ConfigError
-from mmlape.weights.loading import LoadReport
 
 
 def require_grid(grid: Any, key: str) -> tuple[int, int]:

@@ -11,15 +11,22 @@ from typing import Any
 
 from torch import nn
 
+from mmlape.checkpoint.exact_loading import (
+    LoadReport,
+    below_prefix,
+    fill,
+    other_normalisation,
+    require_memory,
+    without,
+)
 from mmlape.checkpoint.heads import fit_released
 from mmlape.checkpoint.key_maps import Tensors, recognise, whose_file
 from mmlape.checkpoint.load_options import LoadOptions, fit_channels
 from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
+from mmlape.checkpoint.opening import OpenedFile, open_file
+from mmlape.checkpoint.wrapping import unwrapped
+from mmlape.console.log import log
 from mmlape.errors import ConfigError
-from mmlape.log import log
-from mmlape.weights.loading import LoadReport, below_prefix, fill, other_normalisation, require_memory, without
-from mmlape.weights.reading import OpenedFile, open_file
-from mmlape.weights.wrapping import unwrapped
 
 __all__ = [
     'LoadOptions',

@@ -19,12 +19,12 @@ from typing import Any
 
 from torch import nn
 
+from mmlape.checkpoint.exact_loading import HALF, IMAGENET, Normalisation, normalisation_of
+from mmlape.checkpoint.fetching import local_path
+from mmlape.checkpoint.opening import AVERAGES, WRAPPERS, OpenedFile
+from mmlape.checkpoint.plain_config import read_plain
+from mmlape.checkpoint.wrapping import plain_names
 from mmlape.errors import CheckpointError
-from mmlape.weights.download import local_path
-from mmlape.weights.loading import HALF, IMAGENET, Normalisation, normalisation_of
-from mmlape.weights.plain_config import read_plain
-from mmlape.weights.reading import AVERAGES, WRAPPERS, OpenedFile
-from mmlape.weights.wrapping import plain_names
 
 HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 """Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""

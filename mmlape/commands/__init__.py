@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
-from mmlape.lab.engine.options import add_quiet
+from mmlape.lab.config.command_options import add_quiet
 from mmlape.lab.extension import extensions
 
 GROUPS: dict[str, dict[str, str]] = {

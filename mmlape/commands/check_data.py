@@ -6,7 +6,7 @@ sample of this when it starts."""
 import argparse
 import sys
 
-from mmlape.lab.engine.options import add_config, positive
+from mmlape.lab.config.command_options import add_config, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 after errors."""
+    from mmlape.checkpoint.closed_world import allow_writing
+    from mmlape.console.quiet import say
+    from mmlape.lab.config.config_file import config_name
     from mmlape.lab.datasets.checks import full_check, print_report, write_report
-    from mmlape.lab.engine.config import config_name
-    from mmlape.lab.engine.optim import quiet_logger
-    from mmlape.lab.engine.trained import opened_config
-    from mmlape.quiet import say
-    from mmlape.weights.closed import allow_writing
+    from mmlape.lab.inference.trained_model import opened_config
+    from mmlape.lab.training.optim import quiet_logger
 
     with opened_config(args.config, args.cfg_options, also=('train_dataloader', 'val_dataloader')) as cfg:
         allow_writing(args.json, args.browse)

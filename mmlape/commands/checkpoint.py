@@ -4,8 +4,8 @@ import argparse
 import shlex
 from pathlib import Path
 
-from mmlape.lab.engine.options import add_imports, add_more, add_quiet, add_trust, import_modules
-from mmlape.quiet import printable, say
+from mmlape.console.quiet import printable, say
+from mmlape.lab.config.command_options import add_imports, add_more, add_quiet, add_trust, import_modules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         from rich.text import Text
 
         from mmlape.checkpoint.inspecting import inspect
-        from mmlape.console import console
+        from mmlape.console.terminal import console
 
         found = inspect(args.file)
         to_load = found.pop('to load it')
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
 def _publish(args: argparse.Namespace) -> None:
     from mmlape.checkpoint.converting import publish
     from mmlape.errors import CheckpointError, ConfigError
-    from mmlape.lab.engine.stored_config import published_config
-    from mmlape.lab.engine.trained import weights_of_run
+    from mmlape.lab.config.stored_config import published_config
+    from mmlape.lab.inference.trained_model import weights_of_run
 
     src, config, lacking = args.src, '', ''
     if Path(src).is_dir():

@@ -4,7 +4,7 @@ killed, the same command continues."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_shorten, positive
+from mmlape.lab.config.command_options import add_shorten, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

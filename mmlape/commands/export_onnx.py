@@ -5,11 +5,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmlape.lab.engine.options import add_more, add_size, add_trained, add_trust, height_width, positive
-from mmlape.quiet import say
+from mmlape.console.quiet import say
+from mmlape.lab.config.command_options import add_more, add_size, add_trained, add_trust, height_width, positive
 
 if TYPE_CHECKING:
-    from mmlape.lab.engine.trained import Trained
+    from mmlape.lab.inference.trained_model import Trained
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,13 +70,14 @@ def _batch(text: str) -> int | None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, and print how far the graph is from PyTorch; return 1 if it fails the check of images."""
-    from mmlape.console import file_size
+    from mmlape.console.terminal import file_size
     from mmlape.errors import ConfigError
-    from mmlape.lab.analysis.images import files_of
-    from mmlape.lab.engine.graphs import SUFFIX
-    from mmlape.lab.engine.trained import open_trained
-    from mmlape.lab.export.model import complete, export, graph_file, image_size
+    from mmlape.lab.export.beside_graph import complete, image_size
+    from mmlape.lab.export.graphs import SUFFIX
     from mmlape.lab.export.writing import Form
+    from mmlape.lab.inference.images import files_of
+    from mmlape.lab.inference.trained_graph import export, graph_file
+    from mmlape.lab.inference.trained_model import open_trained
 
     if args.check and args.backbone:
         raise ConfigError('--check compares predictions: a backbone alone has none')
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(trained: 'Trained', graph: Path, images: str) -> int:
     """Compare a graph on images; return 1 if it fails."""
-    from mmlape.lab.export.check import check
+    from mmlape.lab.analysis.graph_check import check
 
     with trained.limited():
         return 0 if check(trained, graph, images).passes else 1

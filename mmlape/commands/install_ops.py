@@ -10,7 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.mmcv_ops import COMPILED, install_ops, ops_in_use, remove_ops
+    from mmlape.openmmlab.mmcv_ops import COMPILED, install_ops, ops_in_use, remove_ops
 
     if args.remove:
         print(f'deleted {remove_ops()}')

@@ -3,7 +3,7 @@ mmlape.get_model('NAME', pretrained='FILE') builds one; timm's plain ViTs are ti
 
 import argparse
 
-from mmlape.lab.engine.options import add_imports, import_modules
+from mmlape.lab.config.command_options import add_imports, import_modules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the names; 1 if none matches."""
-    from mmlape.models.names import find_model, list_models
+    from mmlape.models.model_names import find_model, list_models
 
     import_modules(args.modules)
     names = list_models(args.pattern)

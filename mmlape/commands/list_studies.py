@@ -14,10 +14,10 @@ def run(args: argparse.Namespace) -> int:
     """Print the table; 1 if no study matches."""
     from fnmatch import fnmatchcase
 
-    from mmlape.console import console
+    from mmlape.console.tables import console_table, text_table
+    from mmlape.console.terminal import console
     from mmlape.lab.experiments.averages import DASH
     from mmlape.lab.studies.study_file import packaged_studies
-    from mmlape.tables import console_table, text_table
 
     studies = [study for study in packaged_studies() if fnmatchcase(study.name, args.pattern)]
     if not studies:

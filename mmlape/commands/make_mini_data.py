@@ -6,7 +6,7 @@ the stamps of Debian's package tuxpaint-stamps-default. The same seed gives the 
 import argparse
 from typing import Any
 
-from mmlape.lab.engine.options import add_size, height_width
+from mmlape.lab.config.command_options import add_size, height_width
 
 OF_DIGITS = ('digits', 'vtab', 'crop', 'per_scene', 'digit_size', 'drawn_for')
 OF_OBJECTS = ('density', 'object_size')
@@ -74,12 +74,12 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from mmlape.console import console
+    from mmlape.console.quiet import printable
+    from mmlape.console.terminal import console
     from mmlape.errors import ConfigError
     from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
     from mmlape.lab.datasets.mini.objects import ObjectOptions
     from mmlape.lab.datasets.mini.writers import SceneOptions
-    from mmlape.quiet import printable
 
     # an exit, so that nothing is left behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -3,7 +3,7 @@ masks; norms, activations and post-processing are not counted. No checkpoint is 
 
 import argparse
 
-from mmlape.lab.engine.options import CONFIG_HELP, OR_RUN, add_cfg_options, add_size, height_width
+from mmlape.lab.config.command_options import CONFIG_HELP, OR_RUN, add_cfg_options, add_size, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,12 +18,12 @@ def run(args: argparse.Namespace) -> int:
     import logging
     import warnings
 
-    from mmlape.console import console
+    from mmlape.console.tables import console_table, text_table
+    from mmlape.console.terminal import console
     from mmlape.lab.analysis.cost import input_shape, model_cost
-    from mmlape.lab.engine.config import config_name
-    from mmlape.lab.engine.optim import build_model, quiet_logger
-    from mmlape.lab.engine.trained import opened_config
-    from mmlape.tables import console_table, text_table
+    from mmlape.lab.config.config_file import config_name
+    from mmlape.lab.inference.trained_model import opened_config
+    from mmlape.lab.training.optim import build_model, quiet_logger
 
     shape = height_width(args.size, '--size')
     results = []

@@ -5,7 +5,7 @@ arm."""
 
 import argparse
 
-from mmlape.lab.engine.options import positive, seed
+from mmlape.lab.config.command_options import positive, seed
 from mmlape.lab.experiments.options import add_running, make_launcher
 
 SEEDS = (121, 122, 123, 124, 125)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from mmlape.lab.engine.options import positive, seed
+from mmlape.lab.config.command_options import positive, seed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.errors import ConfigError
     from mmlape.files import naming
+    from mmlape.new.choices import parse_time, stem_of
     from mmlape.new.command import write_config
-    from mmlape.new.recipe import parse_time, stem_of
 
     seconds = None
     if args.time:

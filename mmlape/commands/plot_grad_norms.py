@@ -23,10 +23,10 @@ def run(args: argparse.Namespace) -> int:
 
     from matplotlib.figure import Figure
 
-    from mmlape.console import console
+    from mmlape.console.tables import console_table, text_table
+    from mmlape.console.terminal import console
     from mmlape.errors import ConfigError
     from mmlape.lab.analysis.gradient_norms import plot_norms, read_norms
-    from mmlape.tables import console_table, text_table
 
     if args.last < 1:
         raise ConfigError(f'--last {args.last}: give 1 iteration or more')

@@ -5,8 +5,8 @@ COCO JSON of a detector, classes of a classifier. Images that cannot be read are
 
 import argparse
 
-from mmlape.lab.engine.options import add_more, add_trained, add_trust, positive
-from mmlape.quiet import say
+from mmlape.console.quiet import say
+from mmlape.lab.config.command_options import add_more, add_trained, add_trust, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the predictions; return 1 if images were skipped."""
-    from mmlape.lab.analysis.predicted_clip import is_clip, predict_clip
-    from mmlape.lab.analysis.predicted_files import images_to_predict, predict_files
-    from mmlape.lab.analysis.prediction import model_of
-    from mmlape.lab.engine.trained import open_trained
+    from mmlape.lab.inference.predicted_clip import is_clip, predict_clip
+    from mmlape.lab.inference.predicted_files import images_to_predict, predict_files
+    from mmlape.lab.inference.prediction import model_of
+    from mmlape.lab.inference.trained_model import open_trained
 
     clip = is_clip(args.images)
     if args.out and not clip:  # before a model is downloaded

@@ -4,8 +4,8 @@ own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`."""
 import argparse
 from pathlib import Path
 
-from mmlape.lab.engine.options import add_config, add_shorten
-from mmlape.quiet import say
+from mmlape.console.quiet import say
+from mmlape.lab.config.command_options import add_config, add_shorten
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from mmlape.checkpoint.plain_config import write_plain
     from mmlape.errors import ConfigError
-    from mmlape.lab.engine.config import differing_values, value_sources
-    from mmlape.lab.engine.optim import quiet_logger
-    from mmlape.lab.engine.schedule import shorten
-    from mmlape.lab.engine.trained import complete_config
-    from mmlape.weights.plain_config import write_plain
+    from mmlape.lab.config.config_file import differing_values, value_sources
+    from mmlape.lab.config.schedule import shorten
+    from mmlape.lab.inference.trained_model import complete_config
+    from mmlape.lab.training.optim import quiet_logger
 
     if args.sources and args.shorten != 1:
         raise ConfigError('--from shows values as their files have them: give no --shorten')

@@ -3,7 +3,7 @@ paramwise_cfg that decide them, number of parameters, and names with their numbe
 
 import argparse
 
-from mmlape.lab.engine.options import add_config
+from mmlape.lab.config.command_options import add_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,10 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from rich.table import Table
 
-    from mmlape.console import console
-    from mmlape.lab.engine.config import config_name
-    from mmlape.lab.engine.optim import parameter_groups
-    from mmlape.lab.engine.trained import opened_config
+    from mmlape.console.terminal import console
+    from mmlape.lab.config.config_file import config_name
+    from mmlape.lab.inference.trained_model import opened_config
+    from mmlape.lab.training.optim import parameter_groups
 
     with opened_config(args.config, args.cfg_options, also=('optim_wrapper',)) as cfg:
         groups = parameter_groups(cfg)

@@ -4,8 +4,8 @@ provenance. Runs that do not count are listed, and make the status 1."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_more
-from mmlape.quiet import say
+from mmlape.console.quiet import say
+from mmlape.lab.config.command_options import add_more
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its table; return 1 if a run does not count."""
-    from mmlape.console import console
+    from mmlape.console.terminal import console
     from mmlape.lab.experiments.report import comparison_lines, console_table, report_work_dir
     from mmlape.lab.experiments.until import parts, read_until
 

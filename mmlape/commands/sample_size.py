@@ -3,7 +3,7 @@ t-test at the 5 % level. The spread comes from the finished runs below a work di
 
 import argparse
 
-from mmlape.lab.engine.options import add_more
+from mmlape.lab.config.command_options import add_more
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,11 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.console import console
+    from mmlape.console.tables import console_table
+    from mmlape.console.terminal import console
     from mmlape.errors import ConfigError
     from mmlape.lab.experiments.sample_size import pilot_spread, sample_size_table
     from mmlape.lab.experiments.statistics import Spread
-    from mmlape.tables import console_table
 
     if (args.std is None) == (args.work_dir is None):
         raise ConfigError('the spread comes from WORK_DIR or from --std: give one of them')

@@ -22,10 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the table once, or until Ctrl-C."""
-    from mmlape.console import console
-    from mmlape.lab.engine.frozen import describe_stored
+    from mmlape.console.terminal import console
     from mmlape.lab.experiments.status import as_json, rows, table, watch
     from mmlape.lab.experiments.until import read_until
+    from mmlape.lab.training.frozen import describe_stored
 
     if args.json:
         print(as_json(rows(args.work_dir)))

@@ -3,7 +3,7 @@ the checkpoint must belong to the model."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_launcher, add_more, add_trained, add_trust
+from mmlape.lab.config.command_options import add_launcher, add_more, add_trained, add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.lab.engine.evaluator import test
-    from mmlape.lab.engine.trained import open_trained
+    from mmlape.lab.inference.evaluator import test
+    from mmlape.lab.inference.trained_model import open_trained
 
     trained = open_trained(args.trained, args.cfg_options)
     trained.say_chosen()
     weights, work_dir, name = trained.weights(), args.work_dir, 'metrics'
     if args.backend == 'onnx':
-        from mmlape.lab.export.model import graph_of
+        from mmlape.lab.inference.trained_graph import graph_of
 
         graph = graph_of(trained)
         weights, work_dir, name = str(graph), work_dir or graph.parent.parent, 'metrics-onnx'

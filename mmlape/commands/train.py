@@ -5,8 +5,8 @@ import argparse
 import gc
 from typing import TYPE_CHECKING
 
-from mmlape.lab.engine.options import add_train_options, changes, logging_hooks
-from mmlape.quiet import say
+from mmlape.console.quiet import say
+from mmlape.lab.config.command_options import add_train_options, changes, logging_hooks
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from mmlape.lab.engine.config import load_config
-    from mmlape.lab.engine.trainer import train
+    from mmlape.lab.config.config_file import load_config
     from mmlape.lab.studies.study_file import is_study
+    from mmlape.lab.training.trainer import train
 
     cfg = load_config(args.config, [*(args.cfg_options or []), *changes(args)])
     if hooks := logging_hooks(args):
@@ -63,7 +63,7 @@ def _train(args: argparse.Namespace) -> int:
 def _smoke(cfg: 'Config', args: argparse.Namespace, options: dict) -> int:
     """Print what a trial of the run has measured."""
     from mmlape.errors import ConfigError
-    from mmlape.lab.engine.smoke import smoke, summary
+    from mmlape.lab.training.smoke import smoke, summary
 
     if args.resume or args.launcher != 'none':
         raise ConfigError(

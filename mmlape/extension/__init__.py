@@ -12,8 +12,8 @@ from mmlape.projects import COMMANDS
 if TYPE_CHECKING:
     from torch import nn
 
-    from mmlape.weights.loading import LoadReport
-    from mmlape.weights.reading import OpenedFile
+    from mmlape.checkpoint.exact_loading import LoadReport
+    from mmlape.checkpoint.opening import OpenedFile
 
 
 DEIT = "DeiT's published weights"
@@ -91,7 +91,7 @@ class Papers(Extension):
         self, name: str, settings: Mapping[str, Any], loads: Sequence[str], weights: str | None
     ) -> PaperModel | None:
         """Name backbones with a ``paper_name``, and what their settings say of the position encoding."""
-        from mmlape.extension.names import paper_model
+        from mmlape.extension.paper_names import paper_model
 
         return paper_model(name, settings, loads, weights)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import yaml
 
 from mmlape.files import parse_yaml
-from mmlape.lab.evaluation.names import KEYS
+from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.extension import PaperFigures, Quotation
-from mmlape.mim import mim_root
+from mmlape.openmmlab.mim import mim_root
 
 
 @functools.cache

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 import mmlape.kinds  # noqa: F401  (it tells the gate of our position encodings)
+from mmlape.checkpoint.gate import admit
 from mmlape.errors import StackError
 from mmlape.integrations.pyramid import STRIDES, build_pyramid, load_named
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
-from mmlape.weights.gate import admit
 
 try:
     from transformers import AutoBackbone, AutoConfig, PreTrainedConfig, PreTrainedModel

@@ -24,7 +24,7 @@ LARGEST = 1e18
 
 
 @dataclass(frozen=True)
-class Rule:
+class FieldRule:
     """Which values fit, and what an error calls them."""
 
     expected: str
@@ -43,15 +43,15 @@ def is_whole(value: Any, limit: float = LARGEST) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
 
 
-RULES: dict[type, Rule] = {
-    bool: Rule('true or false', lambda value: isinstance(value, bool)),
-    float: Rule('a number of at least 0', lambda value: is_number(value) and value >= 0),
-    int: Rule('a whole number of at least 0', is_whole),
-    str: Rule('a text of one line', lambda value: isinstance(value, str) and '\n' not in value),
+RULES: dict[type, FieldRule] = {
+    bool: FieldRule('true or false', lambda value: isinstance(value, bool)),
+    float: FieldRule('a number of at least 0', lambda value: is_number(value) and value >= 0),
+    int: FieldRule('a whole number of at least 0', is_whole),
+    str: FieldRule('a text of one line', lambda value: isinstance(value, str) and '\n' not in value),
 }
 
 
-Seed = Annotated[int, Rule('a whole number from 0 to 2**32 - 1', lambda value: is_whole(value, 2**32))]
+Seed = Annotated[int, FieldRule('a whole number from 0 to 2**32 - 1', lambda value: is_whole(value, 2**32))]
 
 
 class Closed:

@@ -19,14 +19,14 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mmlape.console.log import log
 from mmlape.errors import shown
-from mmlape.log import log
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from mmlape.weights.loading import LoadReport
-    from mmlape.weights.reading import OpenedFile
+    from mmlape.checkpoint.exact_loading import LoadReport
+    from mmlape.checkpoint.opening import OpenedFile
 
 GROUP = 'mmlape.extensions'
 Answer = TypeVar('Answer')

@@ -19,7 +19,7 @@ from typing import Any
 from mmengine import registry as root
 
 from mmlape.lab.extension import extensions
-from mmlape.mim import adapt_mmengine
+from mmlape.openmmlab.mim import adapt_mmengine
 
 adapt_mmengine()
 SCOPE = 'mmlape'
@@ -91,18 +91,18 @@ def child(name: str, *locations: str, shared: Any = None) -> root.Registry:
     return LazyRegistry(parent.name, parent=parent, scope=SCOPE, locations=[*locations, *offered], shared=shared)
 
 
-MODEL_WRAPPERS = child('MODEL_WRAPPERS', 'mmlape.lab.engine.distributed.processes')
+MODEL_WRAPPERS = child('MODEL_WRAPPERS', 'mmlape.lab.distributed')
 DATASETS = child('DATASETS', 'mmlape.lab.datasets')
 TRANSFORMS = child('TRANSFORMS', 'mmlape.lab.datasets.transforms', 'mmlape.lab.datasets')
 DATA_SAMPLERS = child('DATA_SAMPLERS', 'mmlape.lab.datasets')
 WEIGHT_INITIALIZERS = child('WEIGHT_INITIALIZERS')
-LOOPS = child('LOOPS', 'mmlape.lab.engine.tiled_loops')
+LOOPS = child('LOOPS', 'mmlape.lab.inference.tiled_loops')
 METRICS = child('METRICS', 'mmlape.lab.evaluation')
-HOOKS = child('HOOKS', 'mmlape.lab.engine.hooks', 'mmlape.lab.analysis')
-OPTIM_WRAPPER_CONSTRUCTORS = child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.lab.engine.optim')
-VISBACKENDS = child('VISBACKENDS', 'mmlape.lab.engine.trackers')
-OPTIM_WRAPPERS = child('OPTIM_WRAPPERS', 'mmlape.lab.engine.optim')
-PARAM_SCHEDULERS = child('PARAM_SCHEDULERS', 'mmlape.lab.engine.schedule')
+HOOKS = child('HOOKS', 'mmlape.lab.training.hooks', 'mmlape.lab.analysis')
+OPTIM_WRAPPER_CONSTRUCTORS = child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.lab.training.optim')
+VISBACKENDS = child('VISBACKENDS', 'mmlape.lab.training.trackers')
+OPTIM_WRAPPERS = child('OPTIM_WRAPPERS', 'mmlape.lab.training.optim')
+PARAM_SCHEDULERS = child('PARAM_SCHEDULERS', 'mmlape.lab.config.schedule')
 
 
 def class_of(node: Any, default_scope: str | None, registry: str, default: str | None = None) -> type | None:

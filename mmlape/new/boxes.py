@@ -18,9 +18,9 @@ from mmlape.files import parse_yaml
 from mmlape.lab.datasets.folders import read_lines, read_text
 from mmlape.lab.datasets.images import shown_size
 from mmlape.lab.decoding import UnfitError, decoded
+from mmlape.new.class_names import Names
 from mmlape.new.coco import CocoData, fields_of
 from mmlape.new.listing import NAMES, SPLITS, Listing, match_images
-from mmlape.new.names import Names
 
 YOLO, VOC, LABELME = "YOLO's form", "Pascal VOC's form", "LabelMe's form"
 NO_IMAGE = 'no image of this name'

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmlape.errors import DataError
-from mmlape.new.found import CLASSES, Found, Sample
+from mmlape.new.found_data import CLASSES, Found, Sample
 from mmlape.new.listing import PART, Listing, split_named
 
 OF_OTHERS = re.compile(f'{PART}|ground_?truth', re.I)

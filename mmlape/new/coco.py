@@ -17,11 +17,11 @@ from mmlape.errors import DataError
 from mmlape.files import write_json
 from mmlape.lab.datasets.formats.coco_file import extent_of, lies_beside, require_form
 from mmlape.lab.datasets.images import Size
-from mmlape.lab.engine.tiling import Tiling
+from mmlape.lab.inference.tiling import Tiling
+from mmlape.new.class_names import Names
 from mmlape.new.dense import MIN_KEPT, Dense, shrink
-from mmlape.new.found import CLASSES, Part, Sample, common_folder, some_of
+from mmlape.new.found_data import CLASSES, Part, Sample, common_folder, some_of
 from mmlape.new.listing import SPLITS, Listing, split_of
-from mmlape.new.names import Names
 
 SMALL = 16
 """Pixels of an object, the square root of its box's area, below which resized images lose too much."""

@@ -7,22 +7,22 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from mmlape.console import clock, console
+from mmlape.console.quiet import say
+from mmlape.console.tables import console_table, text_table
+from mmlape.console.terminal import clock, console
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_text
 from mmlape.lab.datasets.checks import full_check, print_report
-from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.engine.smoke import smoke
+from mmlape.lab.training.optim import quiet_logger
+from mmlape.lab.training.smoke import smoke
 from mmlape.new import boxes, class_folders, coco, label_maps
+from mmlape.new.choices import GET_WEIGHTS, PATIENCE, Choices, choose_model, choose_recipe, choose_side, fit_time
+from mmlape.new.class_names import Names
 from mmlape.new.dense import Dense
-from mmlape.new.found import TASKS, Found
+from mmlape.new.found_data import TASKS, Found
 from mmlape.new.heads import choose_head
 from mmlape.new.listing import Listing, find_unread, list_files
-from mmlape.new.names import Names
-from mmlape.new.recipe import GET_WEIGHTS, PATIENCE, Recipe, choose_model, choose_recipe, choose_side, fit_time
 from mmlape.new.writing import config_text
-from mmlape.quiet import say
-from mmlape.tables import console_table, text_table
 
 FORMS = (
     'images with label maps (of the same name, in one folder or two; ids, 0 and 255, or colours)',
@@ -146,7 +146,7 @@ def write_config(
         task: See `look`.
         names: See `look`.
         background: See `look`.
-        model: See `mmlape.new.recipe.choose_model`.
+        model: See `mmlape.new.choices.choose_model`.
         weights: See there.
         seconds: How long the run may take here, which a trial of it decides.
         iterations: The length instead.
@@ -155,7 +155,7 @@ def write_config(
         seed: Of the split, where the data have none.
         split: There: 'clips', which keeps frames of one video together, or 'random'.
         head: See `mmlape.new.heads.choose_head`.
-        fine_tune: See `mmlape.new.recipe.choose_model`.
+        fine_tune: See `mmlape.new.choices.choose_model`.
 
     Raises:
         DataError: The data are not known, or have errors.
@@ -182,7 +182,7 @@ def write_config(
     try:
         datasets = found.prepare(beside)
 
-        def text(recipe: Recipe) -> str:
+        def text(recipe: Choices) -> str:
             return config_text(found, datasets, chosen, recipe, command, str(out))
 
         cfg = Config.fromstring(text(recipe), '.py')
@@ -225,7 +225,7 @@ def write_config(
     return out
 
 
-def _print_found(found: Found, recipe: Recipe) -> None:
+def _print_found(found: Found, recipe: Choices) -> None:
     say(f'found: {TASKS[found.task]}, {found.form}')
     header = ('', 'found', 'training', 'validation', 'left out', 'why')
     rows = []

@@ -9,8 +9,8 @@ from pathlib import Path
 import mmcv
 
 from mmlape.lab.datasets.images import Annotated, ImageLoader, Size, require_annotated_size
-from mmlape.lab.engine.tiling import Tiling
-from mmlape.new.found import LEAST, Found, Part, Sample
+from mmlape.lab.inference.tiling import Tiling
+from mmlape.new.found_data import LEAST, Found, Part, Sample
 
 TRAINED = 2 / 3
 """Share of an image that is trained on, where the rest of it is for validation."""

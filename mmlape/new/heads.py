@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmlape.errors import ConfigError
-from mmlape.new.found import NUM_CLASSES, Found
-from mmlape.new.recipe import Model, Recipe
+from mmlape.new.choices import Choices, ChosenModel
+from mmlape.new.found_data import NUM_CLASSES, Found
 
 FEW = 100
 """Images for training, up to which a linear head is taken for segmentation (docs/results/real-features.md)."""
@@ -27,25 +27,25 @@ class Head:
 
     base: str
     rate: float
-    part: Callable[[Found, Model, Recipe], dict[str, Any]]
+    part: Callable[[Found, ChosenModel, Choices], dict[str, Any]]
 
 
-def _classifier(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+def _classifier(found: Found, model: ChosenModel, recipe: Choices) -> dict[str, Any]:
     head = dict(type='LinearClsHead', in_channels=model.embed_dims, num_classes=NUM_CLASSES)
     return dict(head=dict(_delete_=True, loss=dict(type='CrossEntropyLoss'), **head))
 
 
-def _weighted(recipe: Recipe) -> dict[str, Any]:
+def _weighted(recipe: Choices) -> dict[str, Any]:
     return dict(loss_decode=dict(class_weight=list(recipe.weights))) if recipe.weights else {}
 
 
-def _linear(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+def _linear(found: Found, model: ChosenModel, recipe: Choices) -> dict[str, Any]:
     width = model.embed_dims
     head = dict(in_channels=width, channels=width, num_classes=NUM_CLASSES, **_weighted(recipe))
     return dict(decode_head=head)
 
 
-def _upernet(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+def _upernet(found: Found, model: ChosenModel, recipe: Choices) -> dict[str, Any]:
     width = model.embed_dims
     shared = dict(channels=_channels(model), num_classes=NUM_CLASSES, **_weighted(recipe))
     return dict(
@@ -55,7 +55,7 @@ def _upernet(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     )
 
 
-def _rcnn(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+def _rcnn(found: Found, model: ChosenModel, recipe: Choices) -> dict[str, Any]:
     channels = _channels(model)
     roi_head = dict(
         bbox_roi_extractor=dict(out_channels=channels),
@@ -82,7 +82,7 @@ def _rcnn(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     )
 
 
-def _plain_detr(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+def _plain_detr(found: Found, model: ChosenModel, recipe: Choices) -> dict[str, Any]:
     objects = found.fullest(recipe.tiling)
     queries = max(KEPT, 2 * objects)
     head = dict(num_classes=NUM_CLASSES, num_queries=queries, num_aux_queries=3 * queries, num_layers=3)
@@ -92,7 +92,7 @@ def _plain_detr(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     )
 
 
-def _channels(model: Model) -> int:
+def _channels(model: ChosenModel) -> int:
     """Return the channels of heads, fewer over a small ViT."""
     return 64 if model.from_scratch and model.embed_dims <= 128 else 256
 

@@ -12,16 +12,16 @@ import numpy as np
 from PIL import Image
 from rich.progress import track
 
-from mmlape.console import console
+from mmlape.console.terminal import console
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.datasets.images import Size, open_header
-from mmlape.lab.engine.tiling import Tiling
+from mmlape.lab.inference.tiling import Tiling
+from mmlape.new.class_names import COLOUR, IGNORED, NONE, NOTHING, Names, describe, meaning, rgb
 from mmlape.new.dense import Dense
-from mmlape.new.found import CLASSES, MUCH, PALETTE, Part, Sample, common_folder
+from mmlape.new.found_data import CLASSES, MUCH, PALETTE, Part, Sample, common_folder
 from mmlape.new.listing import Listing, folder_and_stem, match_images
-from mmlape.new.names import COLOUR, IGNORED, NONE, NOTHING, Names, describe, meaning, rgb
 
 MOST = 254
 """Ids that MMSegmentation has for classes."""

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mmlape.lab.engine.tiling import Tiling
+from mmlape.checkpoint.plain_config import docstring, write_plain
+from mmlape.lab.inference.tiling import Tiling
+from mmlape.new.choices import METRICS, Choices, ChosenModel
 from mmlape.new.dense import MIN_KEPT
-from mmlape.new.found import NUM_CLASSES, TASKS, Found, Variable
+from mmlape.new.found_data import NUM_CLASSES, TASKS, Found, Variable
 from mmlape.new.heads import HEADS, max_per_img
-from mmlape.new.recipe import METRICS, Model, Recipe
-from mmlape.weights.plain_config import docstring, write_plain
 
 _CLASSES = dict(
     segmentation='the classes, in the order of the numbers in label maps',
@@ -32,7 +32,7 @@ CACHE = 256
 
 
 def config_text(
-    found: Found, datasets: Mapping[str, dict], model: Model, recipe: Recipe, command: str, name: str
+    found: Found, datasets: Mapping[str, dict], model: ChosenModel, recipe: Choices, command: str, name: str
 ) -> str:
     """Return the text of a config.
 
@@ -78,7 +78,7 @@ def config_text(
     return docstring(head) + '\n' + '\n'.join(blocks)
 
 
-def _preprocessor(found: Found, model: Model) -> dict[str, Any]:
+def _preprocessor(found: Found, model: ChosenModel) -> dict[str, Any]:
     of_task: dict[str, dict[str, Any]] = dict(
         segmentation=dict(size=(IMG_SIZE, IMG_SIZE)), classes=dict(num_classes=NUM_CLASSES)
     )
@@ -86,7 +86,7 @@ def _preprocessor(found: Found, model: Model) -> dict[str, Any]:
     return of_task.get(found.task, {}) | images
 
 
-def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[str, Any]:
+def _data(found: Found, datasets: Mapping[str, dict], recipe: Choices) -> dict[str, Any]:
     train, val = _PIPELINES[found.task](found, recipe)
     # a base of segmentation has no dataset for training, the others have one of theirs
     replaced = {} if found.task == 'segmentation' else dict(_delete_=True)
@@ -126,7 +126,7 @@ def _loops(found: Found, tiling: Tiling | None) -> dict[str, Any]:
     return {f'{split}_cfg': dict(type=f'mmlape.Tiled{name}Loop', **tiles) for split, name in loops}
 
 
-def _segmentation(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
+def _segmentation(found: Found, recipe: Choices) -> tuple[list[dict], list[dict]]:
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     labels: dict[str, Any] = dict(type='LoadAnnotations')
     scale = (_sides('4 *'), IMG_SIZE)  # the longer side at most, the shorter side
@@ -142,7 +142,7 @@ def _segmentation(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]
     return train, [load, *resize, labels, dict(type='PackSegInputs')]
 
 
-def _detection(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
+def _detection(found: Found, recipe: Choices) -> tuple[list[dict], list[dict]]:
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     boxes: dict[str, Any] = dict(type='LoadAnnotations', with_bbox=True, with_mask=found.task == 'masks')
     if recipe.tiling and found.task == 'masks' and found.has_polygons:
@@ -159,7 +159,7 @@ def _detection(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
     return train, [load, *resize, boxes, dict(type='PackDetInputs', meta_keys=keys)]
 
 
-def _classification(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
+def _classification(found: Found, recipe: Choices) -> tuple[list[dict], list[dict]]:
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     train = [
         load,
@@ -180,7 +180,7 @@ _LOAD_KEPT: dict[str, Any] = dict(type='mmlape.LoadImageFromFile', cache_mib=CAC
 _PIPELINES = {'segmentation': _segmentation, 'boxes': _detection, 'masks': _detection, 'classes': _classification}
 
 
-def _schedule(found: Found, model: Model, recipe: Recipe, rate: float) -> dict[str, Any]:
+def _schedule(found: Found, model: ChosenModel, recipe: Choices, rate: float) -> dict[str, Any]:
     metric, warmup = METRICS[found.task], Variable('min(100, max_iters // 10)')
     values: dict[str, Any] = dict(
         train_cfg=dict(max_iters=MAX_ITERS, val_interval=INTERVAL),
@@ -204,7 +204,7 @@ def _schedule(found: Found, model: Model, recipe: Recipe, rate: float) -> dict[s
     return values
 
 
-def _groups(model: Model, rate: float) -> dict[str, Any]:
+def _groups(model: ChosenModel, rate: float) -> dict[str, Any]:
     """Return the groups of the optimiser: weights that are trained on have a rate of their own, by layer."""
     frozen = model.backbone.get('frozen') or model.backbone.get('vit', {}).get('frozen')
     if frozen or model.from_scratch:  # what is frozen is left out of itself

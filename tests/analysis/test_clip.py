@@ -17,9 +17,9 @@ from test_prediction_rules import Finder
 
 from mmlape.cli import main
 from mmlape.errors import DataError
-from mmlape.lab.analysis.inference import init_model
-from mmlape.lab.analysis.predicted_clip import is_clip, predict_clip
-from mmlape.lab.analysis.prediction import Model
+from mmlape.lab.inference.predicted_clip import is_clip, predict_clip
+from mmlape.lab.inference.prediction import Model
+from mmlape.lab.inference.run_model import init_model
 
 FRAMES = 30
 

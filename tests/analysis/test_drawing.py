@@ -16,11 +16,11 @@ from PIL import Image
 from properties import examples
 from pycocotools import mask as coco_mask
 
-from mmlape.lab.analysis.drawing import draw_sample, palette_of, place_labels
-from mmlape.lab.analysis.inference import compare_on_dataset, init_model, predict_batch
+from mmlape.checkpoint.opening import open_file
 from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.weights.reading import open_file
+from mmlape.lab.inference.drawing import draw_sample, palette_of, place_labels
+from mmlape.lab.inference.run_model import compare_on_dataset, init_model, predict_batch
 
 CLASSES = ('ant', 'bee', 'cat')
 CONFIGS = tiny.ROOT / 'configs'

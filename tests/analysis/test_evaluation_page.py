@@ -17,13 +17,13 @@ from mmseg.structures import SegDataSample
 from sklearn import metrics
 from tiny import CLASSES, write_config, write_data
 
+from mmlape.console.tables import header_of, rows_of
 from mmlape.errors import ConfigError
 from mmlape.lab.analysis.confusion import SCORE, confusion_of
 from mmlape.lab.analysis.evaluation_page import class_table
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test as evaluate
-from mmlape.lab.engine.optim import InitialModel
-from mmlape.tables import header_of, rows_of
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference.evaluator import test as evaluate
+from mmlape.lab.training.optim import InitialModel
 
 TOOL = Path(mmdet.__file__).parent / '.mim' / 'tools' / 'analysis_tools' / 'confusion_matrix.py'
 NAMES = ['a', 'b', 'c']

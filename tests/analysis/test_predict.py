@@ -16,13 +16,13 @@ from pycocotools.coco import COCO
 import mmlape
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.lab.analysis.drawing import draw_sample
-from mmlape.lab.analysis.inference import init_model
-from mmlape.lab.analysis.prediction import RESULTS
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test as evaluate
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.evaluation.saved import object_rows
+from mmlape.lab.inference.drawing import draw_sample
+from mmlape.lab.inference.evaluator import test as evaluate
+from mmlape.lab.inference.prediction import RESULTS
+from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.training.trainer import train
 
 CONFIGS = tiny.ROOT / 'configs'
 # config, folder of the mini data, its images

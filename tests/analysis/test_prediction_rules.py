@@ -13,9 +13,9 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
-from mmlape.lab.analysis.drawing import resized
-from mmlape.lab.analysis.predicted_files import predict_files
-from mmlape.lab.analysis.prediction import Detection, Model
+from mmlape.lab.inference.drawing import resized
+from mmlape.lab.inference.predicted_files import predict_files
+from mmlape.lab.inference.prediction import Detection, Model
 
 CLASSES = ('bright', 'dark', 'none')
 HEIGHT, WIDTH = 24, 40

@@ -9,12 +9,12 @@ from PIL import Image
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
+from mmlape.checkpoint.exact_loading import IMAGENET
 from mmlape.cli import main
 from mmlape.models import ViTAdapter
 from mmlape.projects.probe.images import find_images, patch_pixels, read_images
 from mmlape.projects.probe.models import Probed
 from mmlape.projects.probe.probing import coordinates, read_layers
-from mmlape.weights.loading import IMAGENET
 
 GRID = (4, 4)
 CONFIG = """

@@ -18,17 +18,17 @@ from mmpretrain.models import ImageClassifier
 from scipy.stats import sem, t, ttest_1samp, ttest_ind
 from synthetic import write_run
 
+from mmlape.console.tables import header_of, rows_of
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data, read_options
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.retarget import reroot
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trained import Trained
+from mmlape.lab.inference.trained_model import Trained
 from mmlape.projects.size_sweep import sweep as size_sweep
 from mmlape.projects.size_sweep.command import SCALES
 from mmlape.projects.size_sweep.models import Swept, read_models
 from mmlape.projects.size_sweep.sweep import at_scale, at_size, build_report, draw_canvas, sweep_table
-from mmlape.tables import header_of, rows_of
 
 RESIZE = """
 test_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))

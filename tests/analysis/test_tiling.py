@@ -25,10 +25,10 @@ from tile_helpers import Components, components, loop_on, squares
 from torch.nn import functional as F
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.analysis.predicted_files import predict_files
-from mmlape.lab.analysis.prediction import Model
-from mmlape.lab.engine.tiling import BORDER, Tiling, encode_mask, merge_logits, merge_objects
-from mmlape.lab.export.model import EXAMPLES
+from mmlape.lab.export.beside_graph import EXAMPLES
+from mmlape.lab.inference.predicted_files import predict_files
+from mmlape.lab.inference.prediction import Model
+from mmlape.lab.inference.tiling import BORDER, Tiling, encode_mask, merge_logits, merge_objects
 
 SIDES = st.integers(1, 23)
 
@@ -253,7 +253,7 @@ def test_a_pipeline_that_resizes_tiles_is_told_once(tile, scale, message, monkey
 
     finder, told = Finder(), []
     finder.preparation = Resizing()
-    monkeypatch.setattr('mmlape.lab.analysis.prediction.log', lambda text, level: told.append(text))
+    monkeypatch.setattr('mmlape.lab.inference.prediction.log', lambda text, level: told.append(text))
     model, grey = Model(finder), np.full((24, 40, 3), 120, np.uint8)  # without objects
     for _ in range(2):
         model.predict([grey, grey], tile=tile, overlap=4)

@@ -8,8 +8,8 @@ from synthetic import settings, write_log, write_run
 from told import assert_told, keep_figures
 
 from mmlape.cli import main
-from mmlape.lab.engine.hooks.gradient_norm import TAG
 from mmlape.lab.runs.curves import plot_run
+from mmlape.lab.training.hooks.gradient_norm import TAG
 from mmlape.projects.pe_figures.balance import measure_models, write_balance
 from mmlape.projects.pe_figures.position import numbers_table, write_figures
 

@@ -19,13 +19,12 @@ from mmengine.model import PretrainedInit
 from model_helpers import ARCH, randomise, shallow_adapter, vit
 from torch import nn
 
-from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
+from mmlape.checkpoint import load_backbone, load_model, opening, read_checkpoint
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.metadata import KEY, metadata_of
+from mmlape.checkpoint.opening import state_dict_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
-from mmlape.weights import reading
-from mmlape.weights.reading import state_dict_of
 
 
 def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
@@ -321,7 +320,7 @@ def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch
     payload = Payload()
     payload.path = str(tmp_path / 'ran')
     torch.save({'state_dict': {'weight': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
-    reading.guard_mmengine()
+    opening.guard_mmengine()
     for name, message in ((str(tmp_path / 'a.pth'), 'would run code'), ('open-mmlab://a', 'download it and name')):
         with pytest.raises(CheckpointError, match=message):
             CheckpointLoader.load_checkpoint(name)

@@ -17,13 +17,12 @@ import torch
 from model_helpers import vit
 from safetensors.torch import save_file
 
-from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint import load_backbone, opening, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import publish
+from mmlape.checkpoint.fetching import cached_path
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.errors import CheckpointError
-from mmlape.weights import reading
-from mmlape.weights.download import cached_path
 
 
 def assert_same(model, tensors):
@@ -121,7 +120,7 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_unread(tmp_path, name, m
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
     if name == 'a.npy':
-        monkeypatch.setattr(reading, '_trusted', True)
+        monkeypatch.setattr(opening, '_trusted', True)
         assert len(read_checkpoint(tmp_path / 'bomb')['a']) == 2**26
 
 

@@ -27,13 +27,13 @@ from mmengine.structures import InstanceData
 from torch import nn
 from torch.utils.data import DataLoader
 
+from mmlape.checkpoint import closed_world as closing
+from mmlape.checkpoint import opening
+from mmlape.checkpoint.closed_world import ClosedError, allow_writing, as_now, as_parent, closed, open_forward, opened
 from mmlape.errors import CheckpointError, DataError
 from mmlape.files import write_json
 from mmlape.lab.datasets.images import read_bytes
 from mmlape.lab.runs.record import check_writable
-from mmlape.weights import closed as closing
-from mmlape.weights import reading
-from mmlape.weights.closed import ClosedError, allow_writing, as_now, as_parent, closed, open_forward, opened
 
 SPY = "open('canary', 'w').close()\n"
 
@@ -148,11 +148,11 @@ def test_each_opener_opens_without_and_is_refused_inside(world, monkeypatch):
         with closed():
             error = ended_by(call)
         assert not has_fired() and (error is not None or name == 'a registry'), (name, error)
-        monkeypatch.setattr(reading, '_trusted', True)
+        monkeypatch.setattr(opening, '_trusted', True)
         with closed():
             ended_by(call)
         assert has_fired(), name
-        monkeypatch.setattr(reading, '_trusted', False)
+        monkeypatch.setattr(opening, '_trusted', False)
     for name, call in each(REFUSED.items()):
         with closed():
             error = ended_by(call)

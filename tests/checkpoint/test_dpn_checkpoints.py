@@ -17,9 +17,9 @@ from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
+from mmlape.checkpoint.opening import open_file
 from mmlape.models import VisionTransformer
-from mmlape.models.names import get_model
-from mmlape.weights.reading import open_file
+from mmlape.models.model_names import get_model
 
 D, HEADS, PATCH, SIDE = 128, 2, 8, 32
 TANH_GELU = dict(type='GELU', approximate='tanh')

@@ -34,15 +34,18 @@ from yapf.yapflib import yapf_api
 
 import mmlape
 from mmlape.backbones import open_model
-from mmlape.checkpoint import read_checkpoint
+from mmlape.checkpoint import closed_world as closing
+from mmlape.checkpoint import gate, opening, read_checkpoint
+from mmlape.checkpoint.closed_world import closed
 from mmlape.checkpoint.metadata import KEY, metadata_of
+from mmlape.checkpoint.plain_config import write_plain
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.errors import MMLaPEError
 from mmlape.kinds import JOININGS, POSITION_ENCODINGS
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import build_model
-from mmlape.lab.engine.stored_config import MORE, PARTS, config_of_run
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.config.stored_config import MORE, PARTS, config_of_run
+from mmlape.lab.training.optim import build_model
 from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.grid import RESIZE_MODES
 from mmlape.models.layers.norm_placement import METHODS, PLACES
@@ -52,10 +55,6 @@ from mmlape.models.named_layers import ACTIVATIONS, NORMS
 from mmlape.models.position import PE_NORMS
 from mmlape.projects.compact.model import TOKENIZERS
 from mmlape.registry import MODELS
-from mmlape.weights import closed as closing
-from mmlape.weights import gate, reading
-from mmlape.weights.closed import closed
-from mmlape.weights.plain_config import write_plain
 
 RESIZE = "\ntest_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))\n"
 FIRE = {'type': 'os.system', 'command': 'touch canary'}
@@ -264,7 +263,7 @@ def test_each_value_fires_without_the_gate_and_is_refused_by_it(good, world, mon
                 continue
             path = write(form, good, text, record, (), 'vit.' if 'timm' in str(record).lower() else '')
             with monkeypatch.context() as patch, contextlib.suppress(Exception, SystemExit):
-                patch.setattr(reading, '_trusted', True)
+                patch.setattr(opening, '_trusted', True)
                 open_file(path)
             fires[entry] = fired(world)
             try:
@@ -344,7 +343,7 @@ def test_no_type_of_a_registry_opens_what_a_value_names(world, monkeypatch):
     init_default_scope('mmpretrain')
     for name, (key, value) in each(OPENED_BY_TYPES.items()):
         with monkeypatch.context() as trusting:  # where MMEngine's loader is guarded already
-            trusting.setattr(reading, '_trusted', True)
+            trusting.setattr(opening, '_trusted', True)
             build(key, copy.deepcopy(value))
         assert fired(world), name
         with contextlib.suppress(MMLaPEError):
@@ -482,7 +481,7 @@ def test_what_inspect_prints_to_be_pasted_is_a_literal(good, world, capsys, monk
     record = copy.deepcopy(good.record)
     (name,) = record['backbones']
     record['backbones'][name]['config'] |= {'patch_norm': evil, 'arch': {evil: evil}}
-    monkeypatch.setattr(reading, '_trusted', True)
+    monkeypatch.setattr(opening, '_trusted', True)
     assert main(['checkpoint', 'inspect', write('safetensors', good, record=record)]) == 0
     line = capsys.readouterr().out.rpartition('to load it: backbone=')[2]
     assert eval(line, {'__builtins__': {}, 'dict': dict})['arch'] == {evil: evil} and not fired(world)

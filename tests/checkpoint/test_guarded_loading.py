@@ -10,7 +10,7 @@ from PIL import Image
 from mmlape.errors import DataError
 from mmlape.lab.datasets.images import lacks_end
 from mmlape.lab.datasets.transforms import guard_loading
-from mmlape.lab.engine.runner import plain_worker_errors
+from mmlape.lab.training.runner import plain_worker_errors
 from mmlape.registry import TRANSFORMS
 
 

@@ -25,13 +25,13 @@ import mmlape
 from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.converting import publish
 from mmlape.checkpoint.metadata import KEY, metadata_of
+from mmlape.checkpoint.plain_config import write_plain
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import build_model
-from mmlape.lab.engine.stored_config import prediction_parts, published_config
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.config.stored_config import prediction_parts, published_config
+from mmlape.lab.training.optim import build_model
 from mmlape.registry import MODELS
-from mmlape.weights.plain_config import write_plain
 
 COMMIT = 40 * 'a'
 OURS = 'someone/lape-tiny'

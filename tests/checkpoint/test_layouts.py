@@ -21,11 +21,11 @@ from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of
+from mmlape.checkpoint.opening import open_file
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, TimmViT, ViTAdapter, ViTPyramid
 from mmlape.models.vit.bases import UNI_PERCEIVER
 from mmlape.projects import CeiT, T2TViT
-from mmlape.weights.reading import open_file
 
 Tensors = dict[str, Tensor]
 D, PATCH = 24, 8

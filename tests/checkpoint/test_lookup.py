@@ -10,7 +10,7 @@ from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.models import VisionTransformer
-from mmlape.models.names import get_model
+from mmlape.models.model_names import get_model
 from mmlape.registry import MODELS
 
 SMALL = {

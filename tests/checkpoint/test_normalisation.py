@@ -12,9 +12,9 @@ from test_metadata import warnings  # noqa: F401
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, publish
+from mmlape.checkpoint.exact_loading import Normalisation
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.loading import warn_of_normalisation
-from mmlape.weights.loading import Normalisation
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 HALF = dict(mean=[127.5] * 3, std=[127.5] * 3)

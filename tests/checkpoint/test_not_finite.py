@@ -6,11 +6,11 @@ import torch
 from each import each
 
 from mmlape.checkpoint.loading import load_model
+from mmlape.checkpoint.opening import not_finite
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import build_model
-from mmlape.weights.reading import not_finite
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.training.optim import build_model
 
 
 @pytest.fixture(scope='module')

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mmengine.config import Config
 
+from mmlape.checkpoint.plain_config import docstring, read_plain, write_plain
 from mmlape.errors import CheckpointError, MMLaPEError
-from mmlape.lab.engine.config import load_config
-from mmlape.weights.plain_config import docstring, read_plain, write_plain
+from mmlape.lab.config.config_file import load_config
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torchvision.ops import roi_align
 
 from mmlape.checkpoint import load_model
-from mmlape.lab.analysis.inference import init_model, predict
+from mmlape.checkpoint.opening import open_file
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import build_model
-from mmlape.weights.reading import open_file
+from mmlape.lab.inference.run_model import init_model, predict
+from mmlape.lab.training.optim import build_model
 
 DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 COMMON = ('model.backbone.init_cfg=None', 'model.backbone.pe_joining=default')

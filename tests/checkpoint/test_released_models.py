@@ -24,8 +24,8 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.heads import describe_heads
 from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.opening import read_checkpoint
 from mmlape.errors import CheckpointError
-from mmlape.weights.reading import read_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
 sys.path.append(str(GOLDEN))

@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 import mmlape
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.opening import weights_in
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import (
     DistilledVisionTransformer,
@@ -24,7 +25,6 @@ from mmlape.models import (
     ViTAdapter,
     ViTPyramid,
 )
-from mmlape.weights.reading import weights_in
 
 SMALL = dict(embed_dim=24, depth=4, num_heads=2)
 STAGES = dict(embed_dims=12, depths=[2, 2], num_heads=[1, 2])

@@ -47,17 +47,17 @@ from mmengine.utils import get_installed_path
 from torch import nn
 
 from mmlape.lab.analysis.cost import input_shape, model_cost
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.config.known_keys import check_keys
+from mmlape.lab.config.stored_config import prediction_parts
 from mmlape.lab.datasets.checks import check_heads
 from mmlape.lab.datasets.formats import iter_sources, iter_unwrapped
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.keys import check_keys
-from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.engine.stored_config import prediction_parts
-from mmlape.lab.evaluation.names import KEYS
+from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.studies.study_file import packaged_studies
+from mmlape.lab.training.optim import quiet_logger
 from mmlape.models.layers.norm_placement import resolve_norm_placement
-from mmlape.models.names import find_model, list_models
+from mmlape.models.model_names import find_model, list_models
 from mmlape.models.position import position_parameters
 
 DETR_ARMS = {'none-product-k': 81 * 32, 'product-k-15x15': 225 * 32, 'clip-k': 81 * 32, 'bias-k': 81, 'none': 0}

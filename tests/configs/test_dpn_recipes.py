@@ -11,10 +11,10 @@ from mmpretrain.registry import TRANSFORMS
 from mmpretrain.structures import DataSample
 from test_recipes import learning_rates, options
 
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trainer import train
 from mmlape.lab.runs.schema import read_evaluations
+from mmlape.lab.training.trainer import train
 from mmlape.models.classifiers.mixup import BATCH_AUGMENTS, RolledMixup
 
 FOLDER = ROOT / 'configs' / 'vit'

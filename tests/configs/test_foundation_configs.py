@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from mmlape.lab.analysis.cost import input_shape, model_cost
-from mmlape.lab.engine.optim import build_model, parameter_groups
+from mmlape.lab.training.optim import build_model, parameter_groups
 
 FULL = [path for path in FOUNDATION if '_mini-' not in path.stem]
 

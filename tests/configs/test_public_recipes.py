@@ -11,7 +11,7 @@ from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from test_recipes import options
 
-from mmlape.lab.engine.config import apply_options, resolve_path
+from mmlape.lab.config.config_file import apply_options, resolve_path
 from mmlape.lab.studies.study_file import read_study
 
 

@@ -30,7 +30,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
-from mmlape.lab.engine.config import load_config
+from mmlape.lab.config.config_file import load_config
 
 # the optimiser's groups
 

@@ -11,10 +11,10 @@ from PIL import Image
 from tiny import difference, evaluations, run
 
 from mmlape.errors import DataError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.checks import check_data, full_check
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.lab.engine.config import load_config
 from mmlape.projects.lit.captions import CaptionDataset, RandomCaption, read_captions
 from mmlape.projects.lit.tokenizer import WordPieceTokenizer
 

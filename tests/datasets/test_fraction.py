@@ -10,8 +10,8 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.fraction import DataFraction, data_fraction, label, parse_fraction, with_fraction
-from mmlape.lab.engine.config import load_config
 from mmlape.lab.runs.identity import settings
 
 CONFIGS = tiny.ROOT / 'configs'

@@ -6,8 +6,8 @@ import torch
 import trouble
 
 from mmlape.errors import MMLaPEError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.training.trainer import train
 
 ACCUMULATED = """
 optim_wrapper.update(accumulative_counts=2)

@@ -4,8 +4,8 @@ import pytest
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.plan import apply_batch_policy
-from mmlape.lab.engine.schedule import stretch
+from mmlape.lab.config.schedule import stretch
+from mmlape.lab.training.plan import apply_batch_policy
 
 
 def recipe(images=2, base=8, accumulation=1, **scale):

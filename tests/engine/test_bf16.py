@@ -8,7 +8,7 @@ from torch import nn
 import mmlape.bf16
 from mmlape.bf16 import require_right_convolutions
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.optim import BFloat16OptimWrapper
+from mmlape.lab.training.optim import BFloat16OptimWrapper
 from mmlape.models import TimmViT
 
 CONV2D = F.conv2d

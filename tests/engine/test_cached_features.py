@@ -9,14 +9,14 @@ import torch
 from config_helpers import build
 from PIL import Image
 
+from mmlape.checkpoint.opening import read_checkpoint
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.frozen.hook import CachedFeaturesHook
-from mmlape.lab.engine.frozen.part import FrozenPart
-from mmlape.lab.engine.frozen.store import FeatureStore
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.report import report_work_dir
-from mmlape.weights.reading import read_checkpoint
+from mmlape.lab.training.frozen.hook import CachedFeaturesHook
+from mmlape.lab.training.frozen.part import FrozenPart
+from mmlape.lab.training.frozen.store import FeatureStore
+from mmlape.lab.training.trainer import train
 
 FROZEN = """
 model['backbone'] = dict(

@@ -17,9 +17,9 @@ from each import each
 from mmengine.config import Config
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.distributed import processes as distributed
-from mmlape.lab.engine.evaluator import test as evaluate
+from mmlape.lab import distributed
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference.evaluator import test as evaluate
 from mmlape.lab.runs.record import running_in
 
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')

@@ -9,9 +9,9 @@ from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
 from mmlape.cli import main
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.runs.run import read_run
+from mmlape.lab.training.trainer import train
 
 
 @HOOKS.register_module()

@@ -13,10 +13,10 @@ from mmengine.optim import build_optim_wrapper
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.converting import publish
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test as evaluate
-from mmlape.lab.engine.hooks.checkpoint import checkpoint_bytes
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference.evaluator import test as evaluate
+from mmlape.lab.training.hooks.checkpoint import checkpoint_bytes
+from mmlape.lab.training.trainer import train
 
 MOMENTUM = 0.2
 CHANGES = f"""

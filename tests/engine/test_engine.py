@@ -9,14 +9,14 @@ from mmengine.config import Config, ConfigDict
 from mmengine.runner import get_priority
 
 from mmlape.errors import CheckpointError, ConfigError, TrainingError
-from mmlape.lab.engine import hooks
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.distributed.processes import init_processes
-from mmlape.lab.engine.optim import group_parameters, set_amp
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.distributed import init_processes
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire, find_checkpoint
 from mmlape.lab.runs.schema import Failure, Identity, RunRecord
+from mmlape.lab.training import hooks
+from mmlape.lab.training.optim import group_parameters, set_amp
+from mmlape.lab.training.trainer import train
 
 
 @pytest.fixture

@@ -18,15 +18,15 @@ from mmengine.hooks import EarlyStoppingHook as MMEngineHook
 from torch import nn
 
 from mmlape.errors import NotFiniteError
-from mmlape.lab.engine import seeding
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import _result
-from mmlape.lab.engine.hooks import EarlyStoppingHook, NaNGuardHook, PerClassHook
-from mmlape.lab.engine.hooks.run import finite
-from mmlape.lab.engine.optim import InitialModel, build_model
-from mmlape.lab.engine.runner import Runner
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference.evaluator import _result
 from mmlape.lab.runs import record
 from mmlape.lab.runs.schema import Cost
+from mmlape.lab.training import seeding
+from mmlape.lab.training.hooks import EarlyStoppingHook, NaNGuardHook, PerClassHook
+from mmlape.lab.training.hooks.run import finite
+from mmlape.lab.training.optim import InitialModel, build_model
+from mmlape.lab.training.runner import Runner
 
 
 def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():

@@ -9,7 +9,7 @@ from tiny import ROOT, record, run
 from mmlape.backbones import build_backbone
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError
-from mmlape.lab.engine.config import load_config
+from mmlape.lab.config.config_file import load_config
 from mmlape.models import TimmViT
 
 CONFIG = ROOT / 'configs' / 'upernet' / 'upernet_timm-mini-adapter_1xb4-200i_mini-ade.py'

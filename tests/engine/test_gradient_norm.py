@@ -13,7 +13,7 @@ from torch import nn
 
 from mmlape.errors import DataError
 from mmlape.lab.analysis.gradient_norms import read_norms
-from mmlape.lab.engine.hooks.gradient_norm import TAG, gradient_norms
+from mmlape.lab.training.hooks.gradient_norm import TAG, gradient_norms
 
 
 def test_norms_are_those_of_autograd():

@@ -7,8 +7,8 @@ import tiny
 from mmengine.config import Config
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.training.trainer import train
 
 FAST = {
     'train_dataloader.batch_size': 2,

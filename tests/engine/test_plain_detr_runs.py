@@ -8,9 +8,9 @@ import torch
 from tiny import ROOT
 
 from mmlape.cli import main
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test as evaluate
-from mmlape.lab.engine.graphs import Graph
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.export.graphs import Graph
+from mmlape.lab.inference.evaluator import test as evaluate
 
 CONFIG = ROOT / 'configs' / 'plain_detr' / 'plain-detr_deit-mini_1xb4-400i_mini-coco.py'
 pytestmark = pytest.mark.release

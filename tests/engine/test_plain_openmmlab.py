@@ -11,10 +11,10 @@ import torch
 import trouble
 from mmengine.runner import Runner
 
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import build_model
-from mmlape.lab.engine.schedule import shorten
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.config.schedule import shorten
+from mmlape.lab.training.optim import build_model
+from mmlape.lab.training.trainer import train
 
 SEED = 7
 # without random numbers, which our runs draw by the position of a sample and the iteration

@@ -14,13 +14,14 @@ from properties import examples
 from mmlape.cli import main
 from mmlape.commands.multi_seed import SEEDS
 from mmlape.errors import ConfigError
+from mmlape.lab.config.config_file import load_config, parse_options
 from mmlape.lab.datasets.fraction import data_fraction, label, parse_fraction
-from mmlape.lab.engine import evaluator, trainer
-from mmlape.lab.engine.config import load_config, parse_options
-from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.experiments import multi_seed
 from mmlape.lab.experiments.launchers import Slot
+from mmlape.lab.inference import evaluator
 from mmlape.lab.runs.record import available_cores
+from mmlape.lab.training import trainer
+from mmlape.lab.training.plan import plan_run
 
 CHANGES = {
     'optim_wrapper.optimizer.lr': (0.0, 1e-5, 0.5),

@@ -16,10 +16,10 @@ from tiny import ROOT, run, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test as evaluate
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference.evaluator import test as evaluate
 from mmlape.lab.runs.schema import read_evaluations
+from mmlape.lab.training.trainer import train
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
 

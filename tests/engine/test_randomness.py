@@ -13,12 +13,12 @@ from mmengine.dataset import DefaultSampler
 from properties import examples
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.hooks import ReseedHook
-from mmlape.lab.engine.runner import Runner
-from mmlape.lab.engine.seeding import SeededSampler, prefer_deterministic_kernels
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.runs.identity import settings
+from mmlape.lab.training.hooks import ReseedHook
+from mmlape.lab.training.runner import Runner
+from mmlape.lab.training.seeding import SeededSampler, prefer_deterministic_kernels
+from mmlape.lab.training.trainer import train
 
 FUSED = {
     'flash': SDPBackend.FLASH_ATTENTION,

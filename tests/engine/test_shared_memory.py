@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 from mmlape.cli import main
 from mmlape.errors import TrainingError
-from mmlape.lab.engine import runner
-from mmlape.lab.engine.seeding import random_states
+from mmlape.lab.training import runner
+from mmlape.lab.training.seeding import random_states
 
 IMAGE = 3 * 400 * 300
 

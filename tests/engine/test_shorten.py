@@ -12,8 +12,8 @@ from mmengine.optim import LinearLR, MultiStepLR, PolyLR
 
 from mmlape.cli import main
 from mmlape.files import read_json
-from mmlape.lab.engine.recipe import Recipe
-from mmlape.lab.engine.schedule import WarmupCosineLR, check_schedule, check_units, shorten
+from mmlape.lab.config.recipe import Recipe
+from mmlape.lab.config.schedule import WarmupCosineLR, check_schedule, check_units, shorten
 
 SHARES = (1, 0.5, 0.1, 0.01, 1e-6)
 

@@ -5,10 +5,10 @@ import tiny
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.cli import main
-from mmlape.console import file_size
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.smoke import smoke, summary
-from mmlape.lab.engine.trainer import train
+from mmlape.console.terminal import file_size
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.training.smoke import smoke, summary
+from mmlape.lab.training.trainer import train
 
 KEYS = ('seconds_per_iter', 'seconds_per_validation', 'peak_memory_mib', 'checkpoint_mib', 'hours', 'disk_mib')
 EPOCHS = """
@@ -66,7 +66,7 @@ def test_the_checkpoint_of_two_steps_is_resumed(data, tmp_path, monkeypatch):
             paths = sorted(type(tmp_path)(work_dir).glob('iter_*.pth'))
             seen.append([read_checkpoint(path)['meta']['iter'] for path in paths])
 
-    monkeypatch.setattr('mmlape.lab.engine.smoke.train', watched)
+    monkeypatch.setattr('mmlape.lab.training.smoke.train', watched)
     cfg = load_config(tiny.write_config(tmp_path, data), {'auto_scale_lr.base_batch_size': 4})
     cfg.train_cfg.update(max_iters=12, val_interval=50)
     cfg.default_hooks.checkpoint.interval = 50

@@ -11,11 +11,11 @@ from model_helpers import ARCH, vit
 
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, MissingCheckpointError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.plan import missing_weights
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.runs.identity import checkpoint_keys, is_missing
-from mmlape.mim import resolve_path
+from mmlape.lab.training.plan import missing_weights
+from mmlape.lab.training.trainer import train
+from mmlape.openmmlab.mim import resolve_path
 
 
 def test_every_file_of_our_configs_has_a_source():

@@ -16,12 +16,12 @@ from torch import nn
 
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, TrainingError
-from mmlape.lab.engine import evaluator
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference import evaluator
 from mmlape.lab.runs.identity import differences
 from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import read_record
+from mmlape.lab.training.trainer import train
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
 
@@ -315,8 +315,8 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    from mmlape.lab.engine.hooks.evaluation import _instances
     from mmlape.lab.evaluation.saved import write_rows
+    from mmlape.lab.training.hooks.evaluation import _instances
 
     truth = COCO(str(annotation_file(mini)))
     classes = tuple(category['name'] for category in truth.loadCats(truth.getCatIds()))

@@ -14,9 +14,9 @@ from each import each
 import mmlape
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trained import complete_config, open_trained, opened_config
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference.trained_model import complete_config, open_trained, opened_config
+from mmlape.lab.training.trainer import train
 
 RESIZE = "\ntest_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))\n"
 

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from model_helpers import randomise
 from PIL import Image
 
-from mmlape.lab.analysis.inference import init_model, predict
-from mmlape.lab.engine import evaluator
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import RATIOS, augment
-from mmlape.lab.engine.optim import build_model
-from mmlape.weights.reading import open_file
+from mmlape.checkpoint.opening import open_file
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference import evaluator
+from mmlape.lab.inference.evaluator import RATIOS, augment
+from mmlape.lab.inference.run_model import init_model, predict
+from mmlape.lab.training.optim import build_model
 
 RESIZE = """
 test_pipeline.insert(1, dict(type='Resize', scale=(96, 48), keep_ratio=True))

@@ -21,21 +21,21 @@ from mmengine.registry import init_default_scope
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError, MMLaPEError
+from mmlape.lab.config.config_file import load_config, name_types
+from mmlape.lab.config.counts import counting
+from mmlape.lab.config.recipe import Part
+from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
+from mmlape.lab.config.watched_metrics import check_watched
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.transforms import guard_loading
-from mmlape.lab.engine import hooks
-from mmlape.lab.engine.config import load_config, name_types
-from mmlape.lab.engine.counts import counting
-from mmlape.lab.engine.evaluator import augment
-from mmlape.lab.engine.optim import check_optimizer, set_amp
-from mmlape.lab.engine.recipe import Part
-from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
-from mmlape.lab.engine.seeding import SeededDataset
-from mmlape.lab.engine.trainer import train
-from mmlape.lab.engine.watched import check_watched
+from mmlape.lab.inference.evaluator import augment
 from mmlape.lab.registry import resolve_class
 from mmlape.lab.runs.identity import differences, named_differences, precision, settings
 from mmlape.lab.runs.run import read_run
+from mmlape.lab.training import hooks
+from mmlape.lab.training.optim import check_optimizer, set_amp
+from mmlape.lab.training.seeding import SeededDataset
+from mmlape.lab.training.trainer import train
 
 PLACES = {
     'model': 'MODELS', 'train_dataloader': 'DATASETS', 'val_dataloader': 'DATASETS', 'test_dataloader': 'DATASETS',

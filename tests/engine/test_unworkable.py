@@ -14,11 +14,11 @@ from mmengine.registry import METRICS
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.analysis.cost import input_shape
-from mmlape.lab.analysis.inference import Preparation
-from mmlape.lab.engine.config import load_config, value_sources
-from mmlape.lab.engine.keys import check_keys, untyped_keys
-from mmlape.lab.engine.schedule import check_schedule, check_units
-from mmlape.lab.export.model import image_size
+from mmlape.lab.config.config_file import load_config, value_sources
+from mmlape.lab.config.known_keys import check_keys, untyped_keys
+from mmlape.lab.config.schedule import check_schedule, check_units
+from mmlape.lab.export.beside_graph import image_size
+from mmlape.lab.inference.run_model import Preparation
 
 EPOCHS = """
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)

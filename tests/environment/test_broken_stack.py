@@ -66,7 +66,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path):
                 if name == module:
                     os.kill(os.getpid(), signal.SIGINT)
         sys.meta_path.insert(0, Interrupt())
-        for module in ('mmengine', 'mmlape.commands.print_config', 'mmlape.lab.engine.config'):
+        for module in ('mmengine', 'mmlape.commands.print_config', 'mmlape.lab.config.config_file'):
             if os.fork():
                 print(os.waitstatus_to_exitcode(os.wait()[1]))
                 continue

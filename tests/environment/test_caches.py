@@ -9,8 +9,8 @@ import os
 import pytest
 import torch
 
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.formats import coco
-from mmlape.lab.engine.config import load_config
 from mmlape.lab.studies import study_file
 from mmlape.models.grid import cached_tensor
 

@@ -76,7 +76,7 @@ def test_every_tool_of_a_command_is_its_command(tool):
 
 def test_checkpoints_are_trusted_before_a_command_reads_them_and_only_if_asked(monkeypatch):
     calls = []
-    monkeypatch.setattr('mmlape.weights.reading.trust_checkpoints', lambda: calls.append('trust'))
+    monkeypatch.setattr('mmlape.checkpoint.opening.trust_checkpoints', lambda: calls.append('trust'))
     monkeypatch.setattr('mmlape.commands.checkpoint.run', lambda args: calls.append('read'))
     for options in (['--trust-checkpoint'], []):
         assert main(['checkpoint', 'inspect', 'file.pth', *options]) == 0

@@ -27,10 +27,10 @@ from told import assert_told
 
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
+from mmlape.console.tables import text_table
 from mmlape.lab.datasets.formats.base import IssueLog
 from mmlape.lab.experiments import averages  # noqa: F401  (whose imports match names, as `list-studies` does)
 from mmlape.lab.runs.schema import RunRecord
-from mmlape.tables import text_table
 
 
 class Command(NamedTuple):
@@ -51,8 +51,10 @@ def load(path, cfg_options=None):
     return Config(dict(source=' '.join([path, *(cfg_options or ())])), filename=path)
 
 
-LOAD = dict.fromkeys(('mmlape.lab.engine.config.load_config', 'mmlape.lab.engine.trained.load_config'), load)
-EVERYWHERE = {'mmlape.cli.quiet_stack': contextlib.nullcontext(), 'mmlape.weights.reading.trust_checkpoints': None}
+LOAD = dict.fromkeys(
+    ('mmlape.lab.config.config_file.load_config', 'mmlape.lab.inference.trained_model.load_config'), load
+)
+EVERYWHERE = {'mmlape.cli.quiet_stack': contextlib.nullcontext(), 'mmlape.checkpoint.opening.trust_checkpoints': None}
 LAUNCHERS = {
     'mmlape.lab.experiments.launchers.LocalLauncher': 'local',
     'mmlape.lab.experiments.slurm.SlurmLauncher': 'slurm',
@@ -90,16 +92,19 @@ COMMANDS_CALLED = {
         'a.py',
         LOAD
         | {
-            'mmlape.lab.engine.trainer.train': RunRecord(state='finished'),
-            'mmlape.lab.engine.smoke.smoke': None,
-            'mmlape.lab.engine.smoke.summary': [],
+            'mmlape.lab.training.trainer.train': RunRecord(state='finished'),
+            'mmlape.lab.training.smoke.smoke': None,
+            'mmlape.lab.training.smoke.summary': [],
         },
         {'config': [('b.py',)]},
     ),
     'test': Command(
         'a.py m.pth',
         LOAD
-        | {'mmlape.lab.engine.evaluator.test': {}, 'mmlape.lab.export.model.graph_of': Path('run/onnx/model.onnx')},
+        | {
+            'mmlape.lab.inference.evaluator.test': {},
+            'mmlape.lab.inference.trained_graph.graph_of': Path('run/onnx/model.onnx'),
+        },
         {'trained': [('b.py m.pth',), ('a.py n.pth',)]},
     ),
     'multi-seed': Command(
@@ -170,9 +175,9 @@ COMMANDS_CALLED = {
         'a.py m.pth images',
         LOAD
         | {
-            'mmlape.lab.analysis.predicted_files.images_to_predict': None,
-            'mmlape.lab.analysis.prediction.model_of': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
-            'mmlape.lab.analysis.predicted_files.predict_files': (1, ()),
+            'mmlape.lab.inference.predicted_files.images_to_predict': None,
+            'mmlape.lab.inference.prediction.model_of': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
+            'mmlape.lab.inference.predicted_files.predict_files': (1, ()),
         },
         {'trained': [('b.py m.pth images',), ('a.py n.pth images',)], 'images': [('a.py m.pth more',)]},
     ),
@@ -253,7 +258,7 @@ COMMANDS_CALLED = {
         of_modules('checkpoint')
         | {
             'mmlape.checkpoint.converting.publish': 'd-hash.safetensors',
-            'mmlape.lab.engine.stored_config.published_config': 'config',
+            'mmlape.lab.config.stored_config.published_config': 'config',
         },
         {'src': [('n.pth d.safetensors',)], 'dst': [('m.pth e.safetensors',)]},
     ),
@@ -267,12 +272,12 @@ COMMANDS_CALLED = {
         'a.py m.pth',
         LOAD
         | {
-            'mmlape.lab.export.model.export': WRITTEN,
-            'mmlape.lab.export.model.image_size': (8, 8),
+            'mmlape.lab.inference.trained_graph.export': WRITTEN,
+            'mmlape.lab.export.beside_graph.image_size': (8, 8),
             'mmlape.backbones.export_backbone_of': WRITTEN,
-            'mmlape.lab.export.model.complete': None,
-            'mmlape.lab.export.check.check': SimpleNamespace(passes=True),
-            'mmlape.lab.analysis.images.files_of': [],
+            'mmlape.lab.export.beside_graph.complete': None,
+            'mmlape.lab.analysis.graph_check.check': SimpleNamespace(passes=True),
+            'mmlape.lab.inference.images.files_of': [],
         },
         {
             'trained': [('b.py m.pth',), ('a.py n.pth',)],
@@ -287,9 +292,9 @@ COMMANDS_CALLED = {
         'a.py',
         LOAD
         | {
-            'mmlape.lab.engine.schedule.shorten': None,
-            'mmlape.lab.engine.config.value_sources': [],
-            'mmlape.lab.engine.config.differing_values': [],
+            'mmlape.lab.config.schedule.shorten': None,
+            'mmlape.lab.config.config_file.value_sources': [],
+            'mmlape.lab.config.config_file.differing_values': [],
         },
         {
             'config': in_modes('b.py', '--from'),
@@ -304,16 +309,16 @@ COMMANDS_CALLED = {
             'fnmatch.fnmatchcase': False,
         },
     ),
-    'list-models': Command('', of_modules('list_models') | {'mmlape.models.names.list_models': []}),
+    'list-models': Command('', of_modules('list_models') | {'mmlape.models.model_names.list_models': []}),
     'print-params': Command(
-        'a.py', LOAD | {'mmlape.lab.engine.optim.parameter_groups': [GROUP]}, {'config': [('b.py',)]}
+        'a.py', LOAD | {'mmlape.lab.training.optim.parameter_groups': [GROUP]}, {'config': [('b.py',)]}
     ),
     'model-cost': Command(
         'a.py',
         LOAD
         | {
             'mmlape.lab.analysis.cost.input_shape': (8, 8),
-            'mmlape.lab.engine.optim.build_model': 'model',
+            'mmlape.lab.training.optim.build_model': 'model',
             'mmlape.lab.analysis.cost.model_cost': [],
         },
         {'configs': [('b.py',), ('a.py b.py',)], '--size': [('--size 32',), ('--size 32 48',)]},
@@ -323,7 +328,7 @@ COMMANDS_CALLED = {
         LOAD
         | {
             'mmlape.projects.few_shot.dataset.few_shot_config': lambda cfg, *rest: cfg,
-            'mmlape.lab.engine.evaluator.test': {},
+            'mmlape.lab.inference.evaluator.test': {},
         },
         {'trained': [('b.py m.pth',), ('a.py n.pth',)], '--data': [('--data b.py',)]},
     ),
@@ -357,9 +362,9 @@ COMMANDS_CALLED = {
     'install-ops': Command(
         '',
         {
-            'mmlape.mmcv_ops.ops_in_use': 'none',
-            'mmlape.mmcv_ops.install_ops': 'file',
-            'mmlape.mmcv_ops.remove_ops': 'file',
+            'mmlape.openmmlab.mmcv_ops.ops_in_use': 'none',
+            'mmlape.openmmlab.mmcv_ops.install_ops': 'file',
+            'mmlape.openmmlab.mmcv_ops.remove_ops': 'file',
         },
     ),
 }

@@ -36,9 +36,9 @@ import torch
 from mmengine.registry import HOOKS
 from torch import nn
 
-from mmlape.lab.engine.loading import position_parameters, recorded_of
-from mmlape.lab.engine.options import add_train_options, logging_hooks
-from mmlape.lab.evaluation.names import KEYS, label
+from mmlape.lab.model_weights import position_parameters, recorded_of
+from mmlape.lab.config.command_options import add_train_options, logging_hooks
+from mmlape.lab.evaluation.metric_names import KEYS, label
 from mmlape.lab.extension import extensions
 from mmlape.lab.runs.identity import paper_model
 from mmlape.lab.runs.identity import known_provenance

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from mmlape import mmcv_ext
-from mmlape import mmcv_ops as ops
 from mmlape.cli import main
 from mmlape.errors import StackError
+from mmlape.openmmlab import mmcv_ext
+from mmlape.openmmlab import mmcv_ops as ops
 
 GOLDEN = Path(__file__).parents[1] / 'golden' / 'ops' / 'mmcv_ops.npz'
 MODULES = [mmcv_ext]

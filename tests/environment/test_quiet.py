@@ -4,7 +4,7 @@ import warnings
 
 from mmengine.logging import MMLogger, print_log
 
-from mmlape.quiet import MESSAGES, quiet_stack
+from mmlape.console.quiet import MESSAGES, quiet_stack
 
 TEXTS = (
     (UserWarning, '`reduce_zero_label` will be deprecated, if you would like to ignore the zero label'),

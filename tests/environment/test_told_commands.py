@@ -10,9 +10,9 @@ from tiny import write_config, write_data
 from told import assert_told
 
 from mmlape.cli import main
-from mmlape.lab.engine.smoke import summary
-from mmlape.mim import mim_root
+from mmlape.lab.training.smoke import summary
 from mmlape.models import ViTAdapter
+from mmlape.openmmlab.mim import mim_root
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
 

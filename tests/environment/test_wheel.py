@@ -13,7 +13,7 @@ from mmengine import registry
 from mmengine.config import Config
 
 from mmlape.lab.runs.identity import settings
-from mmlape.mim import config_path
+from mmlape.openmmlab.mim import config_path
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAVE_OUT = ('.git', '.venv', 'build', 'dist', 'data', 'work_dirs', '*.egg-info', '.mim', '__pycache__', '.*_cache')
@@ -46,7 +46,7 @@ def test_wheel_carries_configs_and_tools_and_asks_for_what_the_core_needs(wheel:
         if source.is_file():
             assert f'mmlape/.mim/{source.relative_to(ROOT)}' in names
     assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt', 'mmlape/py.typed'} <= names
-    assert 'mmlape/page.html' in names
+    assert 'mmlape/console/page.html' in names
     assert not [name for name in names if name.startswith(('tests/', 'bootstrap/')) or name.endswith(('.pyc', '.pth'))]
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith('METADATA'))

@@ -20,10 +20,10 @@ from model_helpers import vit
 from mmlape.checkpoint.converting import write_tensors
 from mmlape.cli import main
 from mmlape.commands import COMMANDS
-from mmlape.figures import save_figure
+from mmlape.console.figures import save_figure
+from mmlape.console.tables import write_csv
 from mmlape.files import atomic_path, write_bytes, write_json, write_text
 from mmlape.lab.evaluation.saved import save_label_map
-from mmlape.tables import write_csv
 
 NOISE = torch.rand(64, 64)
 PIXELS = (NOISE[..., None] * 255).repeat(1, 1, 3).byte().numpy()

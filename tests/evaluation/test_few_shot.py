@@ -12,8 +12,8 @@ from mmengine.dataset import default_collate
 from mmengine.registry import init_default_scope
 from tiny import MMLAPE, run
 
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test as evaluate
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference.evaluator import test as evaluate
 from mmlape.projects.few_shot.dataset import choose_shots, few_shot_config
 from mmlape.projects.few_shot.metric import FewShotMetric, ridge_labels
 from mmlape.registry import DATASETS

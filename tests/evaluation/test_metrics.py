@@ -27,11 +27,11 @@ from sklearn import metrics
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import class_palette
-from mmlape.lab.engine.hooks import SavePredictionsHook
-from mmlape.lab.engine.hooks.evaluation import _instances
 from mmlape.lab.evaluation import CocoMetric, IoUMetric
 from mmlape.lab.evaluation.coco import BACKENDS
-from mmlape.lab.evaluation.names import is_defined, label, show
+from mmlape.lab.evaluation.metric_names import is_defined, label, show
+from mmlape.lab.training.hooks import SavePredictionsHook
+from mmlape.lab.training.hooks.evaluation import _instances
 
 
 def _evaluate(metric, samples, classes):

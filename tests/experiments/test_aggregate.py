@@ -6,11 +6,11 @@ import pytest
 import synthetic
 from synthetic import settings, write_run
 
+from mmlape.console.tables import rows_of
 from mmlape.errors import DataError
 from mmlape.lab.experiments.averages import SUMMARY, Average, summarise, summary_table, write_summary
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import read_arms, read_run, read_seeds, write_planned
-from mmlape.tables import rows_of
 
 LAST = {1: 60.1234567, 2: 61.5, 3: 59.25}
 BEST = {1: 62.0, 2: 61.5, 3: 65.125}

@@ -9,11 +9,11 @@ import tiny
 from each import each
 
 from mmlape.cli import main
-from mmlape.lab.engine.config import load_config
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.multi_seed import show_arms
 from mmlape.lab.experiments.planning import processes_of, read_arms, train_options
 from mmlape.lab.studies.study_file import is_study, read_arm
-from mmlape.mim import resolve_path
+from mmlape.openmmlab.mim import resolve_path
 
 STUDIES = ('vit-adapter-coco', 'lape-table3', 'fashion-mnist')
 

@@ -15,9 +15,10 @@ from each import each
 from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
+from mmlape.console.tables import header_of, rows_of
 from mmlape.errors import ConfigError
 from mmlape.files import write_json
-from mmlape.lab.engine.config import load_config
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.report import ArmRuns, build, document, figures, report_work_dir, write_report
 from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.experiments.report.data import report_data
@@ -26,7 +27,6 @@ from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms, read_seeds, write_order
 from mmlape.lab.runs.schema import Identity
-from mmlape.tables import header_of, rows_of
 
 DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
 LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'

@@ -16,15 +16,15 @@ from mmpretrain.structures import DataSample
 from synthetic import write_run
 
 from mmlape.checkpoint import load_model
+from mmlape.console.tables import header_of, rows_of
 from mmlape.errors import CheckpointError, DataError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.averages import average_values
 from mmlape.lab.studies.study_file import read_study
 from mmlape.projects.vtab import protocol as vtab
 from mmlape.projects.vtab.protocol import METRIC, Options, SetResult, build_report, choose, evaluate, means
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
-from mmlape.tables import header_of, rows_of
 
 STUDY = read_study(ROOT / 'studies' / 'vtab.yml')
 ARMS = {arm.name: arm for arm in STUDY.arms if arm.base_name == 'b32'}

@@ -13,7 +13,7 @@ from tiny import MMLAPE, run, write_config, write_data
 
 from mmlape.backbones import build_backbone, export_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError
-from mmlape.lab.engine.config import load_config
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.export.writing import Form, compare
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.projects import CeiT, T2TViT

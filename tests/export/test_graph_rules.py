@@ -15,12 +15,12 @@ from mmseg.models import SegDataPreProcessor
 from mmseg.structures import SegDataSample
 
 from mmlape.errors import ConfigError, ExportError
-from mmlape.lab.engine.graphs import Input
-from mmlape.lab.engine.graphs.base import largest_difference
-from mmlape.lab.engine.graphs.detector import ExportedDetector
-from mmlape.lab.engine.graphs.session import Graph
 from mmlape.lab.export import writing
-from mmlape.lab.export.model import image_size
+from mmlape.lab.export.beside_graph import image_size
+from mmlape.lab.export.graphs import Input
+from mmlape.lab.export.graphs.base import largest_difference
+from mmlape.lab.export.graphs.detector import ExportedDetector
+from mmlape.lab.export.graphs.session import Graph
 from mmlape.lab.export.writing import Form
 
 PLAIN = Input(None, None, reversed=False)
@@ -205,7 +205,7 @@ def test_differences_of_objects():
 
 @pytest.mark.parametrize('at_once', [2, 1000])
 def test_differences_of_arrays(at_once, monkeypatch):
-    monkeypatch.setattr('mmlape.lab.engine.graphs.base.CHUNK', at_once)
+    monkeypatch.setattr('mmlape.lab.export.graphs.base.CHUNK', at_once)
     one = np.float32([[1, 2, 3]])
     assert largest_difference([one, one], [one, one + np.float32([0, -0.5, 0])]) == 0.5
     assert largest_difference([one], [one + np.float32([0.25, 0, -0.5])]) == 0.5

@@ -13,12 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.graphs import Graph, install_graph
-from mmlape.lab.engine.graphs.classifier import ExportedClassifier
-from mmlape.lab.engine.graphs.detector import ExportedDetector
-from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
-from mmlape.lab.engine.optim import build_model
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.export.graphs import Graph, install_graph
+from mmlape.lab.export.graphs.classifier import ExportedClassifier
+from mmlape.lab.export.graphs.detector import ExportedDetector
+from mmlape.lab.export.graphs.segmentor import ExportedSegmentor
+from mmlape.lab.training.optim import build_model
 
 CONFIG = ROOT / 'configs' / 'deit' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
 SIZE = (64, 64)

@@ -26,27 +26,28 @@ from hypothesis.extra.numpy import arrays
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
 from mmengine.structures import InstanceData
+from mmlape.lab.inference.trained_graph import export, graph_file, graph_of
 from PIL import Image
 from properties import examples
 
+from mmlape.checkpoint.opening import open_file
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, DataError, ExportError
-from mmlape.lab.analysis.inference import init_model, predict
-from mmlape.lab.analysis.prediction import load
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test as evaluate
-from mmlape.lab.engine.graphs import Graph, Input, exported_class, install_graph
-from mmlape.lab.engine.graphs.detector import paste
-from mmlape.lab.engine.graphs.operators import best_boxes, translations
-from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
-from mmlape.lab.engine.optim import build_model
-from mmlape.lab.engine.trained import Trained
-from mmlape.lab.export.check import Checked, check, equal_labels, mean_share
-from mmlape.lab.export.model import EXAMPLES, complete, export, graph_file, graph_of, image_size
+from mmlape.lab.analysis.graph_check import Checked, check, equal_labels, mean_share
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.export.beside_graph import EXAMPLES, complete, image_size
+from mmlape.lab.export.graphs import Graph, Input, exported_class, install_graph
+from mmlape.lab.export.graphs.detector import paste
+from mmlape.lab.export.graphs.operators import best_boxes, translations
+from mmlape.lab.export.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.export.writing import Form
 from mmlape.lab.export.writing import save as save_graph
+from mmlape.lab.inference.evaluator import test as evaluate
+from mmlape.lab.inference.prediction import load
+from mmlape.lab.inference.run_model import init_model, predict
+from mmlape.lab.inference.trained_model import Trained
+from mmlape.lab.training.optim import build_model
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
-from mmlape.weights.reading import open_file
 
 SIDE = 64
 FORM = Form((SIDE, SIDE))

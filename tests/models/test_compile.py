@@ -13,7 +13,7 @@ from model_helpers import vit as smaller_vit
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.hooks import CompileBackboneHook
+from mmlape.lab.training.hooks import CompileBackboneHook
 from mmlape.models import ViTAdapter
 from mmlape.projects import CeiT, T2TViT
 

@@ -10,6 +10,7 @@ from paper_costs import _change, _measure
 from PIL import Image
 from scipy import stats
 
+from mmlape.console.tables import rows_of
 from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import NormArm, _spread
 from mmlape.models import VisionTransformer
@@ -18,7 +19,6 @@ from mmlape.projects.pe_figures.bias_maps import bias_terms, read_images, write_
 from mmlape.projects.pe_figures.position import cosines, view_positions
 from mmlape.projects.size_sweep import sweep as size_sweep
 from mmlape.projects.size_sweep.models import Swept
-from mmlape.tables import rows_of
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
 

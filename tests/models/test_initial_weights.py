@@ -14,8 +14,8 @@ from mmengine.config import Config
 from model_helpers import is_normal, is_uniform
 from torch import nn
 
-from mmlape.lab.engine.config import load_config
-from mmlape.models.names import resolve_arch
+from mmlape.lab.config.config_file import load_config
+from mmlape.models.model_names import resolve_arch
 from mmlape.projects.compact.model import ARCHS as COMPACT
 
 LAYERS = dict(embed_dims=48, num_layers=3, num_heads=3, feedforward_channels=96)

@@ -10,7 +10,7 @@ from mmengine.optim import OptimWrapper
 from benchmarks.checks.training import RECIPES
 from benchmarks.comparison import Settings
 from benchmarks.models import complete_model
-from mmlape.lab.engine.optim import BFloat16OptimWrapper, float32_for_mmcv
+from mmlape.lab.training.optim import BFloat16OptimWrapper, float32_for_mmcv
 from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.projects import CeiT, T2TViT
 

@@ -12,9 +12,9 @@ from mmengine.logging import MMLogger
 from mmengine.registry import Registry as TheirRegistry
 from torch import nn
 
+from mmlape.console.log import log
 from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES, Registry
-from mmlape.log import log
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.transformer_layer import DropPath
 from mmlape.models.named_layers import ACTIVATIONS, NORMS, build_activation, build_norm

@@ -15,7 +15,7 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import TimmViT, VisionTransformer
 from mmlape.models.base.describing import signature
-from mmlape.models.names import find_model
+from mmlape.models.model_names import find_model
 from mmlape.registry import MODELS
 
 SMALL = dict(arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), img_size=32)

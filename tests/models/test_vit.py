@@ -4,10 +4,10 @@ import pytest
 import torch
 from model_helpers import randomise
 
+from mmlape.checkpoint.opening import open_file
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionPosition
-from mmlape.weights.reading import open_file
 
 
 @pytest.mark.parametrize('cls', [VisionTransformer, DistilledVisionTransformer])

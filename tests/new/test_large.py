@@ -22,7 +22,7 @@ from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.crops import RandomCrop
 from mmlape.lab.datasets.transforms import LoadImageFromFile
-from mmlape.lab.engine.tiling import Tiling
+from mmlape.lab.inference.tiling import Tiling
 from mmlape.new import trees
 from mmlape.new.coco import cut_object
 from mmlape.new.command import look

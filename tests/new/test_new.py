@@ -24,14 +24,14 @@ from PIL import Image
 from mmlape.cli import main
 from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.export.model import image_size
+from mmlape.lab.export.beside_graph import image_size
 from mmlape.new import command
+from mmlape.new.choices import choose_model, parse_time
 from mmlape.new.coco import CocoData
 from mmlape.new.command import look
 from mmlape.new.heads import choose_regions
-from mmlape.new.recipe import choose_model, parse_time
 from mmlape.registry import MODELS
 
 SIZE = (48, 40)

@@ -18,8 +18,8 @@ from test_new import class_folders, label_map, maps, photo, roboflow
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.tiling import Tiling
-from mmlape.new import command, recipe
+from mmlape.lab.inference.tiling import Tiling
+from mmlape.new import choices, command
 
 
 def large_maps(root: Path) -> None:
@@ -46,7 +46,7 @@ def written(out: str, side: int, iterations: int, model: str, *options: str) -> 
     """Write a config for a side, with a batch that does not depend on it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, 'choose_side', lambda *args: side)
-        patch.setitem(recipe.__dict__, 'PIXELS', dict.fromkeys(recipe.PIXELS, 1))
+        patch.setitem(choices.__dict__, 'PIXELS', dict.fromkeys(choices.PIXELS, 1))
         assert main(['new', 'data', '--out', out, '--model', model, '--iters', str(iterations), *options]) == 0
     return Config.fromfile(out)
 
@@ -89,14 +89,14 @@ def test_validations_cost_no_more_than_training(seconds, iteration, validation, 
         task='boxes', images=lambda: dict(train=2, val=2), sizes=lambda split='train': [(sizes + 300, sizes + 400)]
     )
     for tiling in (None, Tiling(256, 30)):
-        chosen = recipe.choose_recipe(found, 256, tiling, True, iterations=20)
+        chosen = choices.choose_recipe(found, 256, tiling, True, iterations=20)
         tiles = len(tiling.windows(sizes + 400, sizes + 300)) if tiling else (sizes + 400) / (sizes + 300)
         trained = chosen.batch * chosen.iterations
         count = math.ceil(chosen.iterations / chosen.interval)
         assert count == 1 or (count <= 10 and count * 2 * tiles <= trained)
     facts = dict(seconds_per_iter=iteration, seconds_per_validation=validation)
     try:
-        fitted = recipe.fit_time(chosen, seconds, facts)
+        fitted = choices.fit_time(chosen, seconds, facts)
     except ConfigError:
         assert seconds - 10 * validation < 51 * iteration or validation > seconds / 20
         return

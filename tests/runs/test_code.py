@@ -13,11 +13,11 @@ from each import each
 
 from mmlape.cli import main
 from mmlape.errors import TrainingError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.runs.code import GONE, as_it_is_now, code_differences, fingerprint, imported, source_hash
 from mmlape.lab.runs.schema import Code, read_record
+from mmlape.lab.training.trainer import train
 
 PACKAGE = tiny.ROOT / 'mmlape'
 
@@ -122,7 +122,7 @@ def test_a_run_and_a_study_go_on_after_a_comment_and_not_after_a_formula(own, tm
     expected = {
         'mmlape.models.vit.model',
         'mmlape.models.position.joining',
-        'mmlape.lab.engine.seeding',
+        'mmlape.lab.training.seeding',
         'own_formula',
     }
     assert expected <= {*modules}

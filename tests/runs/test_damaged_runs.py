@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from properties import examples
 
 from mmlape.errors import DataError, MMLaPEError, TrainingError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.plan import plan_run
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments import status
 from mmlape.lab.experiments.planning import Arm, Study
-from mmlape.lab.experiments.report import arms, content, data
+from mmlape.lab.experiments.report import arms, data, report_content
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.run import read_arms
 from mmlape.lab.runs.schema import HISTORY, RECORD, SETTINGS
+from mmlape.lab.training.plan import plan_run
+from mmlape.lab.training.trainer import train
 
 CHECKPOINT = 'iter_3.pth'
 FILES = (RECORD, SETTINGS, HISTORY, 'scalars.json')
@@ -55,7 +55,7 @@ def resume(study, arm='a'):
 
 def report(study):
     found = [arms.ArmRuns(name, runs) for name, runs in read_arms(study[0]).items()]
-    return json.dumps(data.report_data(content.build(found, 'title')), default=str)
+    return json.dumps(data.report_data(report_content.build(found, 'title')), default=str)
 
 
 def shown(study):

@@ -17,14 +17,14 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError, DataError, TrainingError
-from mmlape.lab.datasets.content import contents_of
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.datasets.data_content import contents_of
 from mmlape.lab.datasets.fraction import DataFraction, with_fraction
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test as evaluate
-from mmlape.lab.engine.trained import open_trained
-from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments.averages import check_repeats
+from mmlape.lab.inference.evaluator import test as evaluate
+from mmlape.lab.inference.trained_model import open_trained
 from mmlape.lab.runs.run import read_run
+from mmlape.lab.training.trainer import train
 
 CONFIGS = {
     'ade': 'linear/linear_deit-mini_1xb8-100i_mini-ade',

@@ -16,14 +16,14 @@ import trouble
 
 from mmlape.cli import main
 from mmlape.errors import DataError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
-from mmlape.lab.engine import trainer
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import build_model
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.runs.failures import diagnose, explain, failure_kind, last_part, record_diagnosis, record_failure
 from mmlape.lab.runs.record import RESERVE, Recorder
 from mmlape.lab.runs.run import read_run
 from mmlape.lab.runs.schema import Failure, RunRecord, write_record
 from mmlape.lab.runs.signals import ECHO, Interrupted
+from mmlape.lab.training import trainer
+from mmlape.lab.training.optim import build_model
 
 TOOLS = tiny.ROOT / 'tools'
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=2')

@@ -16,7 +16,7 @@ from mmlape.errors import DataError, MMLaPEError
 from mmlape.files import read_json, write_json
 from mmlape.lab.decoding import decode
 from mmlape.lab.experiments import status
-from mmlape.lab.experiments.report import arms, content, data, tables
+from mmlape.lab.experiments.report import arms, data, report_content, tables
 from mmlape.lab.experiments.report.document import setting_lines
 from mmlape.lab.runs.curves import read_curves
 from mmlape.lab.runs.identity import with_settings
@@ -65,7 +65,7 @@ def show_status(folder):
 
 def report(folder):
     runs = read_arms(folder)
-    built = content.build([arms.ArmRuns(name, found) for name, found in runs.items()], 'title')
+    built = report_content.build([arms.ArmRuns(name, found) for name, found in runs.items()], 'title')
     json.dumps(data.report_data(built))
     setting_lines(built)
     tables.console_table(built)

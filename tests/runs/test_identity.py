@@ -16,9 +16,8 @@ from each import each
 
 from mmlape.cli import main
 from mmlape.errors import TrainingError
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.keys import runner_keys
-from mmlape.lab.engine.trainer import train
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.config.known_keys import runner_keys
 from mmlape.lab.runs.identity import (
     checkpoint_keys,
     collect,
@@ -30,7 +29,8 @@ from mmlape.lab.runs.identity import (
     settings,
 )
 from mmlape.lab.runs.record import lock_run, running_in
-from mmlape.lab.runs.schema import Weights
+from mmlape.lab.runs.schema import StartWeights
+from mmlape.lab.training.trainer import train
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
@@ -159,8 +159,8 @@ def test_weights_are_compared_by_their_bytes(tmp_path):
     found = {}
     for path in (first, second, same, tmp_path / 'missing.pth', tmp_path / 'x' / 'a.pth'):
         found[path] = identity_of(DETECTOR, f'model.backbone.init_cfg.checkpoint={path}')
-    assert found[first].checkpoint == Weights(name='a.pth', sha256=hashlib.sha256(b'one').hexdigest())
-    assert found[tmp_path / 'missing.pth'].checkpoint == Weights(name='missing.pth')
+    assert found[first].checkpoint == StartWeights(name='a.pth', sha256=hashlib.sha256(b'one').hexdigest())
+    assert found[tmp_path / 'missing.pth'].checkpoint == StartWeights(name='missing.pth')
     assert differences(found[first], found[same], for_resume=True) == []
     assert differences(found[first], found[second], for_resume=True) == [
         f'checkpoint: a.pth ({hashlib.sha256(b"one").hexdigest()[:8]}) -> '

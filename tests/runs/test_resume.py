@@ -11,7 +11,7 @@ from each import each
 from mmengine.runner import Runner as MMRunner
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.lab.engine.seeding import Batches, SkippingBatchSampler, seeded_dataloader
+from mmlape.lab.training.seeding import Batches, SkippingBatchSampler, seeded_dataloader
 
 TOOLS = tiny.ROOT / 'tools'
 # half of the images, the subset of which must be that of the uninterrupted run, too

@@ -17,10 +17,8 @@ from synthetic import STACK, identity, settings, write_run
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError, TrainingError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.decoding import decode
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.hooks import RunRecordHook
-from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.runs import locks
@@ -28,6 +26,8 @@ from mmlape.lab.runs.identity import read_identity
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.schema import Identity, RunRecord
+from mmlape.lab.training.hooks import RunRecordHook
+from mmlape.lab.training.trainer import train
 
 CHANGES = """
 custom_hooks += [
@@ -205,7 +205,7 @@ def test_the_exit_status_says_whether_every_run_counts(tmp_path, capsys, states,
 
 def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkeypatch):
     clock, hook = iter((100.0, 104.0, 104.0)), RunRecordHook()
-    monkeypatch.setattr('mmlape.lab.engine.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr('mmlape.lab.training.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
     runner = _at(tmp_path, 5)
     runner.val_loop = None
     hook.before_train(runner)

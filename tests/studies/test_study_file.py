@@ -9,10 +9,10 @@ from config_helpers import load
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
-from mmlape.lab.engine import config as config_module
-from mmlape.lab.engine.config import differing_values, load_config, value_sources
-from mmlape.lab.engine.stored_config import prediction_parts
-from mmlape.lab.evaluation.names import KEYS
+from mmlape.lab.config import config_file as config_module
+from mmlape.lab.config.config_file import differing_values, load_config, value_sources
+from mmlape.lab.config.stored_config import prediction_parts
+from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
 from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.studies.study_file import find_arm, is_study, read_arm, read_study

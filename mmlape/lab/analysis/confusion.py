@@ -14,7 +14,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.structures import BaseDataElement, InstanceData
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.tiling import encoded
+from mmlape.lab.inference.tiling import encoded
 
 SCORE, IOU = 0.3, 0.5
 """From which score on a box counts, and from which IoU on it is at an object."""

@@ -11,17 +11,17 @@ from mmengine import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 
+from mmlape.console.page import Section
+from mmlape.console.page import write_page as write_sections
+from mmlape.console.tables import text_table
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.analysis.drawing import Colour, draw_sample, palette_of, write_image
 from mmlape.lab.datasets.checks import FullReport
 from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSummary
 from mmlape.lab.datasets.transforms import guard_loading, loads
-from mmlape.lab.engine.seeding import seed_everything
-from mmlape.page import Part
-from mmlape.page import write_page as write_sections
-from mmlape.tables import text_table
+from mmlape.lab.inference.drawing import Colour, draw_sample, palette_of, write_image
+from mmlape.lab.training.seeding import seed_everything
 
 LONGEST = 1280  # pixels, to which the page reduces the longer side of an image
 
@@ -55,8 +55,8 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
             _image(raw, processed, index, classes, palette, Path(images)) for index in spread(range(len(raw)), num)
         ]
         sections = {
-            '': [Part('text', _facts(summary) if summary else ''), Part('warnings', lines, 'Found')],
-            'Classes': [Part('table', class_table(summary))] if summary and summary.labels else [],
+            '': [Section('text', _facts(summary) if summary else ''), Section('warnings', lines, 'Found')],
+            'Classes': [Section('table', class_table(summary))] if summary and summary.labels else [],
             'Images': [part for parts in shown for part in parts],
         }
         sections = {title: [part for part in parts if len(part.content)] for title, parts in sections.items()}
@@ -82,7 +82,7 @@ def _without_augmentation(cfg: Config, split: str) -> Config:
     return cfg
 
 
-def _image(raw, processed, index: int, classes: list[str], palette: list[Colour], folder: Path) -> list[Part]:
+def _image(raw, processed, index: int, classes: list[str], palette: list[Colour], folder: Path) -> list[Section]:
     """Draw an image as stored and as the pipeline returns it, or return the reason why it cannot be loaded."""
     try:
         packed = {'on disk': raw[index], 'from the pipeline': processed[index]}
@@ -91,12 +91,12 @@ def _image(raw, processed, index: int, classes: list[str], palette: list[Colour]
             sample, file = part['data_samples'], folder / f'{index} {title}.jpg'
             image = as_image(part['inputs'], is_bgr='img_path' in sample)
             write_image(draw_sample(image, sample, classes, palette, longest=LONGEST), file)
-            parts.append(Part('figure', str(file), f'{title}, {image.shape[1]} x {image.shape[0]}'))
+            parts.append(Section('figure', str(file), f'{title}, {image.shape[1]} x {image.shape[0]}'))
     except Exception as error:  # a broken image is what the page is for
-        return [Part('text', f'{index}: {error}')]
+        return [Section('text', f'{index}: {error}')]
     sample = packed['on disk']['data_samples']
     path = sample.get('img_path') or f'image {index}'
-    return [Part('text', f'{index}: {path}: {_labels(sample, classes)}'), *parts]
+    return [Section('text', f'{index}: {path}: {_labels(sample, classes)}'), *parts]
 
 
 def _labels(sample: BaseDataElement, classes: list[str]) -> str:

@@ -16,18 +16,18 @@ from matplotlib.figure import Figure
 from mmengine.dist import all_gather_object, get_rank, get_world_size, is_main_process
 from mmengine.hooks import Hook
 
-from mmlape.figures import save_figure, wrapped
+from mmlape.console.figures import save_figure, wrapped
+from mmlape.console.page import Section, write_page
+from mmlape.console.tables import text_table
 from mmlape.files import atomic_path, write_bytes
 from mmlape.lab.analysis.confusion import Confusion, confusion_of
 from mmlape.lab.analysis.dataset_page import LONGEST, as_image
-from mmlape.lab.analysis.drawing import draw_sample, drawing_name, palette_of, write_image
 from mmlape.lab.datasets.transforms import load_again
-from mmlape.lab.engine.hooks import PerClassHook
-from mmlape.lab.engine.hooks.evaluation import name_in
-from mmlape.lab.evaluation.names import label, ranked, show
+from mmlape.lab.evaluation.metric_names import label, ranked, show
+from mmlape.lab.inference.drawing import draw_sample, drawing_name, palette_of, write_image
 from mmlape.lab.registry import HOOKS
-from mmlape.page import Part, write_page
-from mmlape.tables import text_table
+from mmlape.lab.training.hooks import PerClassHook
+from mmlape.lab.training.hooks.evaluation import name_in
 
 WORST = 20
 _NAMED = 40
@@ -99,7 +99,7 @@ class EvaluationPageHook(Hook):
 
     def _sections(
         self, folder: Path, matrix: np.ndarray, worst: Sequence[tuple], metrics: dict, values: dict
-    ) -> dict[str, list[Part]]:
+    ) -> dict[str, list[Section]]:
         confusion = self.confusion
         assert confusion is not None, 'a test has an image'
         rows = [(label(name), show(name, metrics[name])) for name in ranked(metrics)]
@@ -107,25 +107,25 @@ class EvaluationPageHook(Hook):
         write_bytes(self.out.with_suffix('.pdf'), figure.with_suffix('.pdf').read_bytes())
         return {
             '': [],
-            'Scores': [Part('table', text_table(('metric', 'value'), rows), 'Scores')],
+            'Scores': [Section('table', text_table(('metric', 'value'), rows), 'Scores')],
             'Confusion': [
-                Part('text', f'Counted in {confusion.unit}. {confusion.about}'.strip()),
-                Part('figure', str(figure), 'Percent of each true class (row) that are predicted as (column)'),
+                Section('text', f'Counted in {confusion.unit}. {confusion.about}'.strip()),
+                Section('figure', str(figure), 'Percent of each true class (row) that are predicted as (column)'),
             ],
-            'Classes': [Part('table', class_table(matrix, confusion, values), 'Classes')],
+            'Classes': [Section('table', class_table(matrix, confusion, values), 'Classes')],
             'Worst images': [
-                Part('text', f'By {confusion.better}. Truth at the left, prediction at the right.'),
+                Section('text', f'By {confusion.better}. Truth at the left, prediction at the right.'),
                 *(self._figure(entry, folder / f'{number}.jpg') for number, entry in enumerate(worst)),
             ],
         }
 
-    def _figure(self, entry: tuple, path: Path) -> Part:
+    def _figure(self, entry: tuple, path: Path) -> Section:
         badness, _, name, sample, image = entry
         assert self.confusion is not None, 'a test has an image'
         image = load_again(sample) if image is None else image
         drawn = draw_sample(image, sample, self.confusion.classes, self.palette, longest=LONGEST)
         write_image(drawn, path)
-        return Part('figure', str(path), f'{Path(name).name}: {-badness:.3f}')
+        return Section('figure', str(path), f'{Path(name).name}: {-badness:.3f}')
 
 
 @HOOKS.register_module()

@@ -8,12 +8,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mmlape.console.figures import look, save_figure, tidy, wrapped
 from mmlape.errors import DataError
-from mmlape.figures import look, save_figure, tidy, wrapped
-from mmlape.lab.engine.hooks.gradient_norm import TAG
 from mmlape.lab.runs.curves import log_files, read_scalars
 from mmlape.lab.runs.identity import read_identity
 from mmlape.lab.runs.schema import Identity
+from mmlape.lab.training.hooks.gradient_norm import TAG
 
 LAST = 1000  # iterations that the norm by depth is averaged over, as in the paper
 # parts with no place between input and output

@@ -22,10 +22,11 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from mmlape.console import console
+from mmlape.console.quiet import printable
+from mmlape.console.terminal import console
 from mmlape.errors import DataError
 from mmlape.files import write_json
-from mmlape.lab.datasets.content import digest_of
+from mmlape.lab.datasets.data_content import digest_of
 from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import SPLITS, distinct, iter_sources
 from mmlape.lab.datasets.formats.base import (
@@ -42,7 +43,6 @@ from mmlape.lab.datasets.formats.base import (
 )
 from mmlape.lab.datasets.retarget import iter_heads, reads_head
 from mmlape.lab.datasets.transforms import patch_size
-from mmlape.quiet import printable
 
 SAMPLE = 32  # images that the quick check opens
 CHUNK = 16  # images submitted to each thread at a time

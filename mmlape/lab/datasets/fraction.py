@@ -19,7 +19,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
 from mmlape.errors import ConfigError
-from mmlape.lab.datasets.content import contents_of
+from mmlape.lab.datasets.data_content import contents_of
 
 KEYS = ('data_fraction', 'data_fraction_seed')
 OF_RUN = 'run'

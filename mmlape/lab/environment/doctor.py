@@ -17,7 +17,7 @@ from mmlape.lab.environment.packages import (
     installed,
     library_line,
 )
-from mmlape.mmcv_ops import lend_ops
+from mmlape.openmmlab.mmcv_ops import lend_ops
 
 _DISTRIBUTIONS = {
     'PIL': 'pillow',

@@ -15,7 +15,7 @@ from pycocotools import mask as rle
 
 from mmlape.errors import ConfigError, DataError, StackError, require_choice
 from mmlape.lab.environment.packages import importable, library_line
-from mmlape.lab.evaluation.names import flatten_per_class
+from mmlape.lab.evaluation.metric_names import flatten_per_class
 from mmlape.lab.registry import METRICS
 
 STATS = (

@@ -11,7 +11,7 @@ from mmengine.logging import print_log
 from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 
 from mmlape.errors import DataError
-from mmlape.lab.evaluation.names import flatten_per_class
+from mmlape.lab.evaluation.metric_names import flatten_per_class
 from mmlape.lab.evaluation.saved import save_label_map
 from mmlape.lab.registry import METRICS
 

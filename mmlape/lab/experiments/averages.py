@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from mmlape.console.tables import text_table
 from mmlape.errors import DataError, listed
 from mmlape.files import write_json
-from mmlape.lab.evaluation.names import is_defined, points, ranked
+from mmlape.lab.evaluation.metric_names import is_defined, points, ranked
 from mmlape.lab.experiments.statistics import Difference, Estimate, estimate
 from mmlape.lab.runs.identity import differences, software_differences
 from mmlape.lab.runs.run import Run
-from mmlape.tables import text_table
 
 DASH = '–'
 

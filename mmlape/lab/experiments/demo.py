@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmlape.console import clock, console
+from mmlape.checkpoint.opening import open_file
+from mmlape.console.terminal import clock, console
 from mmlape.errors import TrainingError
-from mmlape.lab.analysis.inference import compare_on_dataset, init_model
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.experiments.report import ArmRuns, build, console_table, write_report
+from mmlape.lab.inference.run_model import compare_on_dataset, init_model
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import Run, read_seeds, seed_folder
-from mmlape.mim import mim_root
-from mmlape.weights.reading import open_file
+from mmlape.lab.training.optim import quiet_logger
+from mmlape.openmmlab.mim import mim_root
 
 INTRODUCTION = (
     'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no '

@@ -35,7 +35,7 @@ from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.runs.record import SHARING, available_cores
 from mmlape.lab.runs.run import Run
 from mmlape.lab.runs.schema import Failure
-from mmlape.mim import mim_root
+from mmlape.openmmlab.mim import mim_root
 
 _LIST_DEVICES = """
 import torch

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from mmlape.console import console
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import check_precision
+from mmlape.console.quiet import say
+from mmlape.console.tables import console_table, text_table
+from mmlape.console.terminal import console
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.planning import (
@@ -28,9 +29,8 @@ from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.until import UntilStudy, as_json, exit_status
 from mmlape.lab.runs.run import read_seeds, seed_folder, write_order
 from mmlape.lab.studies.study_file import is_study, read_arm
-from mmlape.mim import mim_root
-from mmlape.quiet import say
-from mmlape.tables import console_table, text_table
+from mmlape.lab.training.optim import check_precision
+from mmlape.openmmlab.mim import mim_root
 
 
 def run_study(

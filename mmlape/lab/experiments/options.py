@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.options import Arguments, add_more, positive
+from mmlape.lab.config.command_options import Arguments, add_more, positive
 
 if TYPE_CHECKING:
     from mmlape.lab.experiments.launchers import Launcher

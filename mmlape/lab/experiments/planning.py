@@ -17,10 +17,9 @@ from pathlib import Path
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
+from mmlape.lab.config.command_options import add_train_options, changes
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.fraction import label, parse_fraction
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.options import add_train_options, changes
-from mmlape.lab.engine.plan import missing_weights, plan_run
 from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import (
     NO_WEIGHTS,
@@ -37,6 +36,7 @@ from mmlape.lab.runs.record import checkpoints, running_in
 from mmlape.lab.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 from mmlape.lab.runs.schema import ENDED, Identity
 from mmlape.lab.studies.study_file import check_arm_name, is_study, read_study
+from mmlape.lab.training.plan import missing_weights, plan_run
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from mmlape.console.tables import text_table
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.evaluation.names import label
+from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.experiments.sequential import SequentialPlan, expected_seeds
 from mmlape.lab.experiments.statistics import MOST, POWER, Spread, of_differences, pooled, seeds_needed
 from mmlape.lab.runs.run import read_arms
-from mmlape.tables import text_table
 
 
 def pilot_spread(

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from mmlape.console import clock
+from mmlape.console.quiet import printable
+from mmlape.console.terminal import clock
 from mmlape.lab.experiments.launchers import Job, Launcher
 from mmlape.lab.experiments.planning import PlannedRun, require_startable
 from mmlape.lab.runs.failures import diagnose, last_part, log_tail, oom_kills, record_diagnosis
 from mmlape.lab.runs.run import Run, read_run
 from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record
-from mmlape.quiet import printable
 
 
 @dataclass

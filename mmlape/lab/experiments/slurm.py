@@ -26,7 +26,7 @@ from mmlape.lab.experiments.planning import PlannedRun
 from mmlape.lab.runs.failures import SLURM_STATES
 from mmlape.lab.runs.run import Run, job_file, job_script
 from mmlape.lab.runs.schema import Failure, JobState, RunRecord, read_record, write_job
-from mmlape.mim import mim_root
+from mmlape.openmmlab.mim import mim_root
 
 GRACE = 120
 """Seconds before the time limit at which a run is told to save and to end."""

@@ -12,13 +12,13 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from mmlape.console import clock, console
-from mmlape.lab.evaluation.names import ranked, show
+from mmlape.console.tables import console_table, text_table
+from mmlape.console.terminal import clock, console
+from mmlape.lab.evaluation.metric_names import ranked, show
 from mmlape.lab.runs.locks import lock_holder
 from mmlape.lab.runs.record import running_in
 from mmlape.lab.runs.run import Run, job_file, read_arms, start_lock
 from mmlape.lab.runs.schema import Failure, JobState, read_job
-from mmlape.tables import console_table, text_table
 
 SILENT = 900
 """Seconds without news of a running run, after which the table says so."""

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mmlape.console.page import Section
+from mmlape.console.tables import text_table
 from mmlape.errors import ConfigError, listed
 from mmlape.files import read_json, write_json
 from mmlape.lab.decoding import Seed, decode, encode
-from mmlape.lab.evaluation.names import label
+from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.experiments.sequential import Look, SequentialPlan, looks
 from mmlape.lab.experiments.statistics import DECISIONS, LEAST, pooled, seeds_needed
 from mmlape.lab.runs.run import Run, read_seeds
 from mmlape.lab.runs.schema import ENDED
-from mmlape.page import Part
-from mmlape.tables import text_table
 
 FILE = 'until.json'
 """In the work dir: the plan, as it was fixed before the first seed."""
@@ -191,7 +191,7 @@ def read_until(work_dir: str | Path) -> UntilStudy | None:
     return UntilStudy(Path(work_dir), arms, tuple(plan.seeds), plan.margin, plan.alpha, allow_software=True)
 
 
-def parts(verdicts: Sequence[Verdict]) -> list[Part]:
+def parts(verdicts: Sequence[Verdict]) -> list[Section]:
     """Return the verdicts of a report, and the intervals as they narrowed."""
     rows = [
         (verdict.arm, look.n, f'{look.mean:+.2f}', look.interval, look.decision or 'undecided')
@@ -208,7 +208,7 @@ def parts(verdicts: Sequence[Verdict]) -> list[Part]:
     others = (
         'Intervals and p of other tables are of a number of seeds that is fixed beforehand: here the verdicts hold.'
     )
-    return [Part('list', [*map(str, verdicts), *fixed, others]), Part('table', table, 'Seed by seed')]
+    return [Section('list', [*map(str, verdicts), *fixed, others]), Section('table', table, 'Seed by seed')]
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:

@@ -21,16 +21,16 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mmlape
+from mmlape.console.log import log
 from mmlape.errors import ExportError
 from mmlape.files import naming
-from mmlape.lab.engine.graphs import ExportedModel, Graph, Size
-from mmlape.lab.engine.graphs.base import largest_difference
-from mmlape.lab.engine.graphs.operators import translations
-from mmlape.lab.engine.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
 from mmlape.lab.export.fusion import fuse_batch_norms
+from mmlape.lab.export.graphs import ExportedModel, Graph, Size
+from mmlape.lab.export.graphs.base import largest_difference
+from mmlape.lab.export.graphs.operators import translations
+from mmlape.lab.export.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
 from mmlape.lab.extension import extensions
 from mmlape.lab.runs.record import check_writable
-from mmlape.log import log
 
 if TYPE_CHECKING:
     import onnx

@@ -16,13 +16,13 @@ from mmlape.lab.runs.schema import Code
 
 COUNTED = (
     'mmlape.lab.datasets',
-    'mmlape.lab.engine',
+    'mmlape.lab.training',
     'mmlape.lab.evaluation',
     'mmlape.lab.registry',
     'mmlape.lab.runs.resume',
-    'mmlape.mmcv_ext',
+    'mmlape.openmmlab.mmcv_ext',
     'mmlape.param_rules',
-    'mmlape.weights',
+    'mmlape.checkpoint',
 )
 """The laboratory's modules that can change a result, with those below them."""
 GONE = 'gone'
@@ -68,7 +68,7 @@ def as_it_is_now(code: Code, other: Code) -> Code:
 
 
 def code_differences(mine: Code, other: Code) -> list[str]:
-    """Return what keeps the code of two runs apart, as one line, such as 'code: mmlape.lab.engine.seeding changed'.
+    """Return what keeps the code of two runs apart, as one line, such as 'code: mmlape.lab.training.seeding changed'.
 
     Modules that both have imported are compared. One that only one of them has imported is left
     out: where code imports another module than before, the importing module has changed, and else

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from mmlape.figures import from_zero, save_figure, tidy
+from mmlape.console.figures import from_zero, save_figure, tidy
 from mmlape.files import read_json_lines
-from mmlape.lab.evaluation.names import RANKING, is_defined, label, points
+from mmlape.lab.evaluation.metric_names import RANKING, is_defined, label, points
 from mmlape.lab.runs.schema import RunRecord, read_record
 
 FIGURE = 'curves.png'

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from mmengine.dist import get_rank
 
+from mmlape.console.quiet import say
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.lab.runs.record import Recorder, end_by
 from mmlape.lab.runs.run import Run, read_run
 from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record, write_record
 from mmlape.lab.runs.signals import Interrupted, StopRequest, ignore_stop_signals, stopped_by_signals
-from mmlape.quiet import say
 
 PATTERNS = {
     'disk-full': r'No space left on device|Disk quota exceeded|File too large|DiskSpaceError',

@@ -25,7 +25,7 @@ from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
 from mmlape.lab.registry import TYPES, class_of, is_one_type
 from mmlape.lab.runs.code import as_it_is_now, code_differences
-from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, Weights, read_record
+from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, StartWeights, read_record
 
 COUNTED = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
@@ -156,7 +156,7 @@ def collect(
         world_size: Number of processes.
         total_batch: Images of one optimiser step.
         batch_policy: 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'.
-        compiled: What of the model is compiled, see `mmlape.lab.engine.compiling`; None for nothing.
+        compiled: What of the model is compiled, see `mmlape.lab.training.compiling`; None for nothing.
     """
     checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
     identity = Identity(
@@ -176,15 +176,15 @@ def collect(
     return replace(identity, paper=paper_model('', identity))
 
 
-def joined_digest(paths: Iterable[str]) -> Weights | None:
+def joined_digest(paths: Iterable[str]) -> StartWeights | None:
     """Return name and hash of checkpoints, joined by ' + '; None if there are none."""
     files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
     if not files:
         return None
     name = ' + '.join(file.name for file in files)
     if not all(file.is_file() for file in files):
-        return Weights(name=name)
-    return Weights(name=name, sha256=' + '.join(map(sha256, files)))
+        return StartWeights(name=name)
+    return StartWeights(name=name, sha256=' + '.join(map(sha256, files)))
 
 
 def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
@@ -198,7 +198,7 @@ def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
 
 def is_missing(checkpoint: str) -> bool:
     """Return whether a checkpoint is a path, neither an address nor of the hub, and no file is there."""
-    from mmlape.weights.download import is_address, is_on_hub  # here, as a report needs no torch
+    from mmlape.checkpoint.fetching import is_address, is_on_hub  # here, as a report needs no torch
 
     return not (is_address(checkpoint) or is_on_hub(checkpoint) or Path(checkpoint).expanduser().is_file())
 
@@ -315,7 +315,7 @@ def data_differences(mine: Mapping | None, other: Mapping | None) -> list[str]:
     return [f'data: {line}' for line in named_differences(encode(mine), encode(other))]
 
 
-def _other_weights(mine: Weights | None, other: Weights | None) -> list[str]:
+def _other_weights(mine: StartWeights | None, other: StartWeights | None) -> list[str]:
     """Compare weights by their bytes, or by file name where a file is not here."""
     hashes = [one.sha256 if one else None for one in (mine, other)]
     names = [one.name if one else None for one in (mine, other)]
@@ -357,7 +357,7 @@ def known_provenance(name: str, digest: str | None) -> Provenance | None:
 
 def provenance(path: str | Path) -> Provenance | None:
     """Return the provenance of a file; None if nothing in it tells."""
-    from mmlape.weights.reading import read_checkpoint  # here, as a report needs no torch
+    from mmlape.checkpoint.opening import read_checkpoint  # here, as a report needs no torch
 
     path = Path(path).expanduser()
     digest = sha256(path) if path.is_file() else None

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from mmengine.logging import print_log
 
+from mmlape.checkpoint.opening import read_checkpoint
 from mmlape.errors import CheckpointError, TrainingError, listed
-from mmlape.lab.datasets.content import DataContent
+from mmlape.lab.datasets.data_content import DataContent
 from mmlape.lab.decoding import decode
 from mmlape.lab.runs.identity import data_differences, differences, planned_beside, software_differences, with_settings
 from mmlape.lab.runs.record import check_writable, checkpoints, lock_run
 from mmlape.lab.runs.schema import ENDED, Evaluation, Identity, RunRecord, read_evaluations, read_record
-from mmlape.weights.reading import read_checkpoint
 
 RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
 

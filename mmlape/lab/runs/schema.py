@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 from mmlape.errors import DataError
 from mmlape.files import atomic_path, read_json, read_json_lines, write_json
-from mmlape.lab.datasets.content import DataContent
-from mmlape.lab.decoding import FIX, LATER, UNSTORED, Rule, Seed, decode, encode, is_number, stored_fields
+from mmlape.lab.datasets.data_content import DataContent
+from mmlape.lab.decoding import FIX, LATER, UNSTORED, FieldRule, Seed, decode, encode, is_number, stored_fields
 from mmlape.lab.extension import PaperModel
 
 RECORD = 'run.json'
@@ -29,9 +29,9 @@ STATES = ('running', 'finished', 'failed', 'interrupted')
 ENDED = ('failed', 'interrupted')
 """States of a run that has ended before its length."""
 
-Metric = Annotated[float, Rule('a number', lambda value: is_number(value, may_be_undefined=True))]
-Text = Annotated[str, Rule('a text', lambda value: isinstance(value, str))]
-State = Annotated[str, Rule(f'one of {", ".join(STATES)}', lambda value: value in STATES)]
+Metric = Annotated[float, FieldRule('a number', lambda value: is_number(value, may_be_undefined=True))]
+Text = Annotated[str, FieldRule('a text', lambda value: isinstance(value, str))]
+State = Annotated[str, FieldRule(f'one of {", ".join(STATES)}', lambda value: value in STATES)]
 
 
 @dataclass(kw_only=True)
@@ -87,7 +87,7 @@ class Stop:
 
 
 @dataclass(kw_only=True)
-class Weights:
+class StartWeights:
     """The checkpoints that a run starts from, joined by ' + '."""
 
     name: str
@@ -126,7 +126,7 @@ class Identity:
     batch_policy: str | None = None
     # 'layers' or 'backbone'; None for a model that is not compiled
     compiled: str | None = field(metadata=LATER, default=None)
-    checkpoint: Weights | None = None
+    checkpoint: StartWeights | None = None
     loads: list[str] = field(default_factory=list)  # the keys of the config that name it
     # by 'train' and 'val', of each dataset; None in records of older versions, and before the first iteration
     data: dict[str, list[DataContent]] | None = field(metadata=LATER, default=None)

@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mmlape.errors import ConfigError, similar_to
-from mmlape.lab.decoding import Closed, Rule, Seed, UnfitError, decoded
+from mmlape.lab.decoding import Closed, FieldRule, Seed, UnfitError, decoded
 from mmlape.lab.extension import extensions
-from mmlape.mim import PREFIX, mim_root
+from mmlape.openmmlab.mim import PREFIX, mim_root
 
 _REFERENCE = re.compile(r'(?P<file>.+\.ya?ml)(?::(?P<arm>[^:/]+))?')
 
@@ -220,9 +220,9 @@ def _is_printed(value: Any) -> bool:
     return isinstance(value, str) or type(value) is int
 
 
-Name = Annotated[str, Rule('a name: quote it', lambda value: isinstance(value, str) or type(value) is int)]
-Printed = Annotated[str, Rule("a number as it is printed, in quotes, such as '80.50'", _is_printed)]
-Key = Annotated[str, Rule('a key of a config', lambda value: isinstance(value, str))]
+Name = Annotated[str, FieldRule('a name: quote it', lambda value: isinstance(value, str) or type(value) is int)]
+Printed = Annotated[str, FieldRule("a number as it is printed, in quotes, such as '80.50'", _is_printed)]
+Key = Annotated[str, FieldRule('a key of a config', lambda value: isinstance(value, str))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.mmcv_ops import lend_ops
 from mmlape.models.grid import Grid, cached_tensor, is_recorded
+from mmlape.openmmlab.mmcv_ops import lend_ops
 
 
 class FeatureLevels(NamedTuple):

@@ -31,7 +31,7 @@ from mmlape.models.grid import (
     require_patch,
     to_maps,
 )
-from mmlape.models.names import name_models, with_variants
+from mmlape.models.model_names import name_models, with_variants
 from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
 from mmlape.models.vit.model import DEIT, VisionTransformer
 

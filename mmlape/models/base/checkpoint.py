@@ -16,12 +16,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
+from mmlape.checkpoint.exact_loading import summary_of_resized
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, load_pretrained
 from mmlape.checkpoint.metadata import ambiguity, lasting_arguments, mismatch
 from mmlape.checkpoint.targets import Target
+from mmlape.console.log import log
 from mmlape.errors import CheckpointError
-from mmlape.log import log
 from mmlape.models.arguments import changed_arguments, parameters
 from mmlape.models.base.describing import (
     UNTOLD,
@@ -50,7 +51,6 @@ from mmlape.models.base.initial_values import initialise
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.position import has_norms_in, joinings
-from mmlape.weights.loading import summary_of_resized
 
 
 class Beside(NamedTuple):

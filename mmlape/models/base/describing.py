@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import mmlape.admitted  # noqa: F401  (what the gate lets through)
+from mmlape.checkpoint import gate
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.metadata import arguments_in, lasting_arguments
 from mmlape.errors import MMLaPEError
@@ -20,7 +21,6 @@ from mmlape.models.base.fitting import read_table
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
-from mmlape.weights import gate
 
 DERIVED = ('relative_position_index',)
 """Ends of the names of tensors that a model computes from its arguments, and that not every file has."""

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from mmlape.checkpoint.exact_loading import Normalisation
+from mmlape.checkpoint.fetching import HUB, local_path
 from mmlape.errors import ConfigError, StackError
 from mmlape.files import read_json
-from mmlape.weights.download import HUB, local_path
-from mmlape.weights.loading import Normalisation
 
 OLDEST = '1.0.20'
 """The first timm with DINOv3."""

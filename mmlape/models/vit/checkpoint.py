@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlape.checkpoint.fetching import local_path
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.metadata import config_beside
@@ -32,7 +33,6 @@ from mmlape.models.vit.layouts import (
 )
 from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
 from mmlape.models.vit.transformers_layouts import TARGETS as TO_TRANSFORMERS
-from mmlape.weights.download import local_path
 
 _NAMES_OF_TRANSFORMERS = tuple(layout.name for layout in OF_TRANSFORMERS)
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'

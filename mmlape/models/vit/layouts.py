@@ -18,6 +18,7 @@ norm after tokens + PE. The norms of both have eps 1e-5.
 import re
 from dataclasses import replace
 
+from mmlape.checkpoint.exact_loading import HALF
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.fitting import Tokens, read_rows
@@ -26,7 +27,6 @@ from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.vit.big_vision import SIGN, from_jax, patch_side, stem_order
-from mmlape.weights.loading import HALF
 
 NAMES = TensorNames()
 

@@ -12,8 +12,8 @@ from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import FFN_TYPES, TransformerEncoderLayer
+from mmlape.models.model_names import name_models, resolve_arch, with_variants
 from mmlape.models.named_layers import build_norm
-from mmlape.models.names import name_models, resolve_arch, with_variants
 from mmlape.models.position import Position, PositionType, Stream, resolve_position
 from mmlape.models.vit.bases import (
     AUGREG,

@@ -21,8 +21,8 @@ from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone, build_nor
 from mmlape.models.grid import Grid, require_patch
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer
+from mmlape.models.model_names import VARIANTS, name_models, resolve_arch
 from mmlape.models.named_layers import build_norm
-from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import Joining, PositionType, Stream, resolve_position
 from mmlape.projects.compact.checkpoint import CompactCheckpointAdapter
 

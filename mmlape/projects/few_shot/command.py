@@ -4,7 +4,7 @@ several seeds, and print its accuracy on the test set of a config. Nothing is tr
 import argparse
 from contextlib import nullcontext
 
-from mmlape.lab.engine.options import add_launcher, add_more, add_trained, add_trust, positive
+from mmlape.lab.config.command_options import add_launcher, add_more, add_trained, add_trust, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.lab.engine.evaluator import test
-    from mmlape.lab.engine.trained import open_trained, opened_config
+    from mmlape.lab.inference.evaluator import test
+    from mmlape.lab.inference.trained_model import open_trained, opened_config
     from mmlape.projects.few_shot.dataset import few_shot_config
 
     trained = open_trained(args.trained, args.cfg_options, also=('train_dataloader',))

@@ -12,9 +12,9 @@ from mmengine.dataset import ConcatDataset
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.formats import iter_unwrapped
-from mmlape.lab.engine.hooks import SecondEvaluationHook
-from mmlape.lab.engine.plan import require_keys
 from mmlape.lab.registry import is_a
+from mmlape.lab.training.hooks import SecondEvaluationHook
+from mmlape.lab.training.plan import require_keys
 from mmlape.registry import DATASETS
 
 

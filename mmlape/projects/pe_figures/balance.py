@@ -6,13 +6,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from mmlape.console import console
-from mmlape.figures import look, save_figure, tidy, wrapped
+from mmlape.console.figures import look, save_figure, tidy, wrapped
+from mmlape.console.tables import console_table, text_table
+from mmlape.console.terminal import console
 from mmlape.files import write_json
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.balance import Balance, measure_balance
 from mmlape.projects.pe_figures.bias_maps import read_images
-from mmlape.tables import console_table, text_table
 
 LAST = {
     'last_cosine': 'patches before and after the last norm, cosine',

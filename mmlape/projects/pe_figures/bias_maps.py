@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from mmlape.console.figures import save_figure, wrapped
 from mmlape.errors import ConfigError
-from mmlape.figures import save_figure, wrapped
 from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.figures import attended_grids

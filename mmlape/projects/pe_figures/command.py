@@ -6,7 +6,7 @@ stand side by side."""
 import argparse
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.options import add_cfg_options, add_grid, add_more, add_size, add_trust, height_width
+from mmlape.lab.config.command_options import add_cfg_options, add_grid, add_more, add_size, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

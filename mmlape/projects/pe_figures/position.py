@@ -20,14 +20,14 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from mmlape.console import console
+from mmlape.console.figures import save_figure, wrapped
+from mmlape.console.tables import console_table, text_table
+from mmlape.console.terminal import console
 from mmlape.errors import ConfigError
-from mmlape.figures import save_figure, wrapped
 from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.figures import attended_grids, layer_positions, shown_encodings
 from mmlape.models.grid import Grid
-from mmlape.tables import console_table, text_table
 
 COSINE, TERM = 'cosine similarity', 'relative bias, mean over heads'
 MOST_ROWS = 256  # of a map, that the locality is computed from

@@ -84,7 +84,7 @@ class SelfAttention(nn.MultiheadAttention):
         return self.out_proj(out.transpose(1, 2).flatten(2))
 
 
-class EncoderLayer(nn.Module):
+class PlainEncoderLayer(nn.Module):
     """A layer of DETR's encoder (ECCV 2020) with norms behind attention and MLP."""
 
     def __init__(self, dims: int, num_heads: int, hidden: int):

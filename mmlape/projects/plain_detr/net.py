@@ -19,8 +19,8 @@ from mmlape.projects.plain_detr.boxes import Boxes, decode
 from mmlape.projects.plain_detr.layers import (
     BoxAttention,
     DecoderLayer,
-    EncoderLayer,
     Perceptron,
+    PlainEncoderLayer,
     rescaling,
     sinusoids,
 )
@@ -85,7 +85,7 @@ class PlainDETRNet(nn.Module):
         self.with_cp = with_cp
         self.input_proj = nn.Sequential(nn.Conv2d(in_channels, dims, 1), nn.GroupNorm(NORM_GROUPS, dims))
         self.level_embed = nn.Parameter(torch.empty(1, dims))
-        self.encoder = nn.ModuleList(EncoderLayer(dims, num_heads, hidden) for _ in range(num_encoder_layers))
+        self.encoder = nn.ModuleList(PlainEncoderLayer(dims, num_heads, hidden) for _ in range(num_encoder_layers))
         self.enc_output_proj = nn.ModuleList(rescaling(dims, octaves) for octaves in OCTAVES)
         self.enc_output, self.enc_output_norm = nn.Linear(dims, dims), nn.LayerNorm(dims)
         self.pos_trans, self.pos_trans_norm = nn.Linear(2 * dims, 2 * dims), nn.LayerNorm(2 * dims)

@@ -60,7 +60,7 @@ class Layer(nn.Module):
         return x + self.gamma2 * self.mlp(self.norm2(x))
 
 
-class ChannelNorm(nn.LayerNorm):
+class MapNorm(nn.LayerNorm):
     """A layer norm of the channels of maps (B, C, H, W)."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ def upscale(dims: int) -> nn.Sequential:
         nn.ConvTranspose2d(dims, dims, 2, stride=2),
         nn.GELU(),
         nn.Conv2d(dims, dims, 3, padding=1, groups=dims, bias=False),
-        ChannelNorm(dims, eps=1e-6),
+        MapNorm(dims, eps=1e-6),
     )
 
 

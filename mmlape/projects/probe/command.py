@@ -4,7 +4,7 @@ patch alone. Prints a table, and writes it (probe.csv) with a figure (probe.png)
 
 import argparse
 
-from mmlape.lab.engine.options import add_grid, add_more, add_size, add_trust, height_width, positive
+from mmlape.lab.config.command_options import add_grid, add_more, add_size, add_trust, height_width, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,10 +8,10 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from mmlape.console.quiet import say
 from mmlape.errors import DataError, shown
 from mmlape.lab.datasets.folders import files_below, is_image
 from mmlape.models.grid import Grid
-from mmlape.quiet import say
 
 
 def find_images(folder: str | Path, count: int) -> list[Path]:

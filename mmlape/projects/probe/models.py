@@ -9,10 +9,10 @@ from mmengine.config import Config
 from torch import Tensor
 
 from mmlape.backbones import open_model
+from mmlape.checkpoint.exact_loading import IMAGENET, Normalisation
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
-from mmlape.weights.loading import IMAGENET, Normalisation
 
 STEPS = ('embed', 'run_layers', 'split_prefix', 'normed')
 """What a ViT offers whose layers all have the tokens of one grid, as the adapter asks it."""

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmlape.console import console
+from mmlape.console.figures import look, new_axes, save_figure, wrapped
+from mmlape.console.tables import console_table, text_table, write_csv
+from mmlape.console.terminal import console
 from mmlape.errors import ConfigError
-from mmlape.figures import look, new_axes, save_figure, wrapped
 from mmlape.models.grid import Grid
 from mmlape.projects.probe.images import find_images, patch_pixels, read_images
 from mmlape.projects.probe.models import Probed, open_probed
 from mmlape.projects.probe.ridge import Moments, fit, squared_error, variance
-from mmlape.tables import console_table, text_table, write_csv
 
 FOLDS = 5
 TOKENS = 4096
@@ -29,7 +29,7 @@ TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class Layer:
+class ProbedLayer:
     """How well row and column are read behind a layer."""
 
     name: str
@@ -48,9 +48,9 @@ class Probe:
     """What was read in a model."""
 
     name: str
-    layers: list[Layer]
-    random: list[Layer]  # in the same architecture with random values
-    pixels: Layer
+    layers: list[ProbedLayer]
+    random: list[ProbedLayer]  # in the same architecture with random values
+    pixels: ProbedLayer
 
 
 def coordinates(grid: Grid) -> Tensor:
@@ -61,7 +61,7 @@ def coordinates(grid: Grid) -> Tensor:
 
 def read_layers(
     names: Sequence[str], features: Callable[[Tensor], Iterable[Tensor]], images: Tensor, grid: Grid
-) -> list[Layer]:
+) -> list[ProbedLayer]:
     """Read the places of patches in features.
 
     Args:
@@ -81,7 +81,7 @@ def read_layers(
     return [_layer(name, of_layer) for name, of_layer in folds.items()]
 
 
-def _layer(name: str, folds: Sequence[Moments]) -> Layer:
+def _layer(name: str, folds: Sequence[Moments]) -> ProbedLayer:
     errors, totals = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     for test in range(FOLDS):
         chosen_on, *train = (folds[(test + number) % FOLDS] for number in range(1, FOLDS))
@@ -89,7 +89,7 @@ def _layer(name: str, folds: Sequence[Moments]) -> Layer:
         errors += folds[test].count * squared_error(folds[test], reader)
         totals += folds[test].count * variance(folds[test])
     row, column = (1 - errors / totals).tolist()
-    return Layer(name, row, column, float((errors / sum(fold.count for fold in folds)).sqrt().mean()))
+    return ProbedLayer(name, row, column, float((errors / sum(fold.count for fold in folds)).sqrt().mean()))
 
 
 def probe_models(

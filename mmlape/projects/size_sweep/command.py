@@ -5,7 +5,7 @@ with intervals over the seeds of an arm, and the numbers. Sizes that were evalua
 
 import argparse
 
-from mmlape.lab.engine.options import add_cfg_options, add_more, add_trust
+from mmlape.lab.config.command_options import add_cfg_options, add_more, add_trust
 
 SCALES = (0.75, 1.0, 1.5, 2.0, 4.0)
 
@@ -49,12 +49,12 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate, write table and figure; return 1 if a run does not count."""
     import math
 
-    from mmlape.console import console
+    from mmlape.console.quiet import say
+    from mmlape.console.tables import console_table
+    from mmlape.console.terminal import console
     from mmlape.errors import ConfigError
     from mmlape.projects.size_sweep.models import read_models
     from mmlape.projects.size_sweep.sweep import sweep_models
-    from mmlape.quiet import say
-    from mmlape.tables import console_table
 
     if args.sizes and min(args.sizes) < 1:
         raise ConfigError(f'--sizes are in pixels, from 1 on, not {min(args.sizes)}')

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mmlape.console.quiet import say
 from mmlape.errors import CheckpointError, ConfigError, DataError
-from mmlape.lab.engine.config import config_name
-from mmlape.lab.engine.trained import Trained, open_trained
+from mmlape.lab.config.config_file import config_name
+from mmlape.lab.inference.trained_model import Trained, open_trained
 from mmlape.lab.runs.run import Run, read_arms
 from mmlape.lab.studies.study_file import is_study, read_study
-from mmlape.quiet import say
 
 
 class Swept(NamedTuple):

@@ -24,18 +24,18 @@ from mmpretrain.datasets import PackInputs
 from mmpretrain.models import ImageClassifier
 
 import mmlape
+from mmlape.console.figures import look, save_figure, tidy, wrapped
+from mmlape.console.tables import markdown_table, text_table
 from mmlape.errors import ConfigError, DataError, MMLaPEError
-from mmlape.figures import look, save_figure, tidy, wrapped
 from mmlape.files import file_version, write_text
 from mmlape.lab.datasets.formats import iter_unwrapped, resolve_class
 from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.lab.datasets.retarget import reroot
-from mmlape.lab.engine.evaluator import test
-from mmlape.lab.evaluation.names import is_defined, label, points, ranked
+from mmlape.lab.evaluation.metric_names import is_defined, label, points, ranked
 from mmlape.lab.experiments.averages import Average, number
 from mmlape.lab.experiments.report import ArmRuns, Report, build, write_data
+from mmlape.lab.inference.evaluator import test
 from mmlape.projects.size_sweep.models import Swept
-from mmlape.tables import markdown_table, text_table
 
 SIZED = ('scale', 'crop_size')  # of transforms
 WINDOW = ('crop_size', 'stride')  # of test_cfg

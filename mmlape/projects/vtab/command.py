@@ -4,7 +4,7 @@ with the paper's figures beside. Killed at any moment, the same command continue
 
 import argparse
 
-from mmlape.lab.engine.options import add_cfg_options, seed
+from mmlape.lab.config.command_options import add_cfg_options, seed
 from mmlape.lab.experiments.options import add_running, make_launcher
 
 SEEDS = (121, 122, 123)
@@ -45,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
     import sys
     from pathlib import Path
 
-    from mmlape.console import console
+    from mmlape.console.tables import console_table
+    from mmlape.console.terminal import console
     from mmlape.lab.experiments.report import write_report
     from mmlape.projects.vtab.protocol import RATES, Options, build_report, run_sets
     from mmlape.projects.vtab.sets import check_sets, read_sets
-    from mmlape.tables import console_table
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sets = read_sets(

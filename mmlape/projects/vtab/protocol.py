@@ -17,11 +17,11 @@ from statistics import fmean
 import pandas as pd
 from mmengine.config import Config
 
-from mmlape.console import console
+from mmlape.console.page import Section
+from mmlape.console.tables import text_table
+from mmlape.console.terminal import console
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import read_lines
-from mmlape.lab.engine.evaluator import test
-from mmlape.lab.engine.optim import check_precision, quiet_logger
 from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n, number, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.multi_seed import plan_table
@@ -30,11 +30,11 @@ from mmlape.lab.experiments.report import ArmRuns, Report, build
 from mmlape.lab.experiments.scheduler import Progress, Scheduler
 from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.extension import PaperFigures, Quotation
+from mmlape.lab.inference.evaluator import test
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import Run, read_seeds
-from mmlape.page import Part
+from mmlape.lab.training.optim import check_precision, quiet_logger
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
-from mmlape.tables import text_table
 
 METRIC = 'accuracy/top1'
 RATES = (3e-4, 1e-3, 3e-3)
@@ -279,7 +279,7 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
     )
     report = build([arm], 'VTAB-1k', notes=tuple(_notes(results, averages, options, sets)))
     table = sets_table(report, results, averages, sets.model if figures else None)
-    return replace(report, first=(Part('table', table),))
+    return replace(report, first=(Section('table', table),))
 
 
 def _add(measured: dict[int, dict[str, float]], metric: str, values: Mapping[int, float]) -> None:

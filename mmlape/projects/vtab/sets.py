@@ -9,13 +9,13 @@ from mmengine.config import Config
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.loading import warn_of_normalisation
+from mmlape.checkpoint.opening import read_checkpoint, state_dict_of
 from mmlape.errors import ConfigError, DataError, listed
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.optim import build_model, quiet_logger
 from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.studies.study_file import is_study, read_study
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.lab.training.optim import build_model, quiet_logger
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 """The option that trains on the 200 images of validation, too."""

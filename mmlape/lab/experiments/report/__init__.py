@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mmlape.console.page import Section
+from mmlape.console.tables import write_csv
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_json
 from mmlape.lab.experiments.report.arms import ArmRuns
-from mmlape.lab.experiments.report.content import Report, build, check_baseline
 from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_data
 from mmlape.lab.experiments.report.document import sections, write_html, write_latex, write_markdown
+from mmlape.lab.experiments.report.report_content import Report, build, check_baseline
 from mmlape.lab.experiments.report.tables import comparison_lines, console_table
 from mmlape.lab.runs.run import read_arms
-from mmlape.page import Part
-from mmlape.tables import write_csv
 
 __all__ = [
     'ArmRuns',
@@ -70,7 +70,7 @@ def report_work_dir(
     baseline: str | None = None,
     metrics: Sequence[str] | None = None,
     allow_software: bool = False,
-    first: Sequence[Part] = (),
+    first: Sequence[Section] = (),
     usual: str | None = None,
 ) -> tuple[Report, list[Path]]:
     """Average and compare the arms below a work dir, and write the report.

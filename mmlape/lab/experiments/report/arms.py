@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
-from mmlape.lab.evaluation.names import KEYS, TASK_METRICS, task_of
+from mmlape.lab.evaluation.metric_names import KEYS, TASK_METRICS, task_of
 from mmlape.lab.experiments.averages import Evaluations, Summary, average_values, summarise
 from mmlape.lab.extension import PaperFigures, PaperModel, Quotation, first_answer
 from mmlape.lab.runs.identity import recorded_model

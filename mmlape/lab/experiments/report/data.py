@@ -10,7 +10,7 @@ from typing import Any
 from mmlape.lab.decoding import encode
 from mmlape.lab.experiments.averages import EVALUATIONS, Average
 from mmlape.lab.experiments.report.arms import ArmResult
-from mmlape.lab.experiments.report.content import Report
+from mmlape.lab.experiments.report.report_content import Report
 from mmlape.lab.experiments.statistics import CONFIDENCE
 from mmlape.lab.runs.schema import Cost
 

@@ -5,19 +5,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from mmlape.console.page import Section, write_page
+from mmlape.console.tables import latex_table, markdown_table, markdown_text
 from mmlape.files import write_text
-from mmlape.lab.evaluation.names import label
+from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.averages import EVALUATIONS
 from mmlape.lab.experiments.report import tables
 from mmlape.lab.experiments.report.arms import ArmResult
-from mmlape.lab.experiments.report.content import Report
 from mmlape.lab.experiments.report.figures import draw_curves, plot_classes, plot_differences, plot_fractions
+from mmlape.lab.experiments.report.report_content import Report
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.lab.extension import Quotation, extensions
 from mmlape.lab.runs.identity import named_differences
 from mmlape.lab.runs.schema import RunRecord
-from mmlape.page import Part, write_page
-from mmlape.tables import latex_table, markdown_table, markdown_text
 
 LAST_AND_BEST = (
     'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked '
@@ -131,92 +131,92 @@ OPEN = ('Results', 'Differences', 'Curves', 'Images')
 """Sections that the page shows, without their details unless these are open."""
 
 
-def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
+def sections(report: Report, folder: Path) -> dict[str, list[Section]]:
     """Draw the figures into a folder.
 
     Return the parts of each section by its title, which the first one lacks.
     """
     parts = {
         '': [
-            Part('text', report.introduction),
-            Part('warnings', report.excluded, 'Not counted'),
-            Part('warnings', report.warnings, 'Warnings'),
+            Section('text', report.introduction),
+            Section('warnings', report.excluded, 'Not counted'),
+            Section('warnings', report.warnings, 'Warnings'),
         ],
         'Results': list(_results(report, folder)),
         'Differences': list(_differences(report, folder)),
         'Curves': list(_curves(report, folder)),
         'Classes': list(_classes(report, folder)),
         'Images': [
-            _details(caption, *(Part('figure', str(file), file.stem) for file in files), open=True)
+            _details(caption, *(Section('figure', str(file), file.stem) for file in files), open=True)
             for caption, files in report.images.items()
         ],
         'Cost': list(_cost(report)),
         'Provenance': [
-            Part('table', tables.provenance_table(report)),
-            Part('list', [*stacks(report), *setting_lines(report)]),
+            Section('table', tables.provenance_table(report)),
+            Section('list', [*stacks(report), *setting_lines(report)]),
         ],
         'All metrics': [
-            _details(result.name, Part('table', tables.metrics_table(result))) for result in report.results
+            _details(result.name, Section('table', tables.metrics_table(result))) for result in report.results
         ],
     }
     kept = {title: _not_empty(content) for title, content in parts.items()}
     return {title: content for title, content in kept.items() if content or not title}
 
 
-def _not_empty(parts: Iterable[Part]) -> list[Part]:
+def _not_empty(parts: Iterable[Section]) -> list[Section]:
     return [part for part in parts if len(part.content)]
 
 
-def _details(caption: str, *parts: Part, open: bool = False) -> Part:
-    return Part('details', _not_empty(parts), caption, open)
+def _details(caption: str, *parts: Section, open: bool = False) -> Section:
+    return Section('details', _not_empty(parts), caption, open)
 
 
-def _results(report: Report, folder: Path) -> Iterator[Part]:
+def _results(report: Report, folder: Path) -> Iterator[Section]:
     yield from report.first
-    yield Part('table', tables.results_table(report), 'Results')
-    yield Part('text', report.baseline_line)
+    yield Section('table', tables.results_table(report), 'Results')
+    yield Section('text', report.baseline_line)
     notes = [*report.notes, *paper(report)]
     how = (LAST_AND_BEST if report.has_best else '') + RESULTS
-    yield _details('How to read these values', Part('text', how), Part('list', notes))
+    yield _details('How to read these values', Section('text', how), Section('list', notes))
     fractions = plot_fractions(report, folder)
-    yield from (Part('figure', str(file), caption) for caption, file in fractions.items())
-    yield Part('text', FRACTIONS if fractions else '')
+    yield from (Section('figure', str(file), caption) for caption, file in fractions.items())
+    yield Section('text', FRACTIONS if fractions else '')
 
 
-def _differences(report: Report, folder: Path) -> Iterator[Part]:
+def _differences(report: Report, folder: Path) -> Iterator[Section]:
     if figure := plot_differences(report, folder / 'differences.svg'):
-        yield Part('figure', str(figure), 'Differences with their intervals, last evaluation')
+        yield Section('figure', str(figure), 'Differences with their intervals, last evaluation')
     for which in EVALUATIONS:
         if len(table := tables.comparison_table(report, which)):
-            about = Part('text', tests(report, which))
-            yield _details(f'{which.capitalize()} evaluation', Part('table', table), about)
+            about = Section('text', tests(report, which))
+            yield _details(f'{which.capitalize()} evaluation', Section('table', table), about)
 
 
-def _curves(report: Report, folder: Path) -> Iterator[Part]:
+def _curves(report: Report, folder: Path) -> Iterator[Section]:
     for number, (caption, file) in enumerate(draw_curves(report, folder).items()):
-        figure = Part('figure', str(file), caption)
-        yield from (_details(caption, figure),) if number else (Part('text', CURVES), figure)
+        figure = Section('figure', str(file), caption)
+        yield from (_details(caption, figure),) if number else (Section('text', CURVES), figure)
 
 
-def _cost(report: Report) -> Iterator[Part]:
+def _cost(report: Report) -> Iterator[Section]:
     if len(table := tables.cost_table(report)):
-        yield from (Part('table', table), Part('text', COST))
+        yield from (Section('table', table), Section('text', COST))
 
 
-def _classes(report: Report, folder: Path) -> Iterator[Part]:
+def _classes(report: Report, folder: Path) -> Iterator[Section]:
     for number, (title, metric, group) in enumerate(tables.grouped_classes(report)):
         caption = f'{title}, {label(metric)}'
         file = plot_classes(group, title, folder / f'classes-{number}.svg')
-        about = (Part('table', tables.class_table(group)), Part('text', CLASSES))
-        yield _details(f'{caption}: {len(group)} classes', Part('figure', str(file), caption), *about)
+        about = (Section('table', tables.class_table(group)), Section('text', CLASSES))
+        yield _details(f'{caption}: {len(group)} classes', Section('figure', str(file), caption), *about)
 
 
-def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
+def write_html(report: Report, parts: dict[str, list[Section]], path: Path) -> Path:
     """Write a report as a page."""
     return write_page(report.title, parts, OPEN, path)
 
 
-def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
+def write_markdown(report: Report, parts: dict[str, list[Section]], path: Path) -> Path:
     """Write a report as Markdown; links to figures are relative, so its folder can be moved."""
     blocks = [f'# {markdown_text(report.title)}']
     for title, content in parts.items():
@@ -243,7 +243,7 @@ def write_latex(report: Report, folder: Path) -> list[Path]:
     return files
 
 
-def _markdown(part: Part, folder: Path) -> str:
+def _markdown(part: Section, folder: Path) -> str:
     if part.element == 'details':
         inner = (_markdown(one, folder) for one in part.content)
         return '\n\n'.join([f'### {markdown_text(part.caption)}', *inner])

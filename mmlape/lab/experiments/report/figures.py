@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mmlape.figures import COLOURS, from_zero, look, new_axes, save_figure, tidy, wrapped
-from mmlape.lab.evaluation.names import label
+from mmlape.console.figures import COLOURS, from_zero, look, new_axes, save_figure, tidy, wrapped
+from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.report.arms import ArmResult
-from mmlape.lab.experiments.report.content import Comparison, Report
+from mmlape.lab.experiments.report.report_content import Comparison, Report
 from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.runs.curves import Band, loss_band, metric_band, read_curves
 from mmlape.lab.runs.identity import digest

@@ -9,17 +9,16 @@ from itertools import groupby
 import pandas as pd
 from rich.table import Table as ConsoleTable
 
-from mmlape import tables
-from mmlape.console import clock
+from mmlape.console.tables import text_table
+from mmlape.console.terminal import clock, tables
 from mmlape.lab.decoding import encode
-from mmlape.lab.evaluation.names import label
+from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.averages import DASH, EVALUATIONS, interval, mean_std_n, number, probability
 from mmlape.lab.experiments.report.arms import ArmResult
-from mmlape.lab.experiments.report.content import Comparison, Report
+from mmlape.lab.experiments.report.report_content import Comparison, Report
 from mmlape.lab.experiments.statistics import CONFIDENCE, DECISIONS, INTERVAL
 from mmlape.lab.runs.identity import digest
 from mmlape.lab.runs.schema import Identity, RunRecord
-from mmlape.tables import text_table
 
 _AVERAGES = tuple(f'{which}: {head}' for which in EVALUATIONS for head in ('mean ± std (n)', INTERVAL))
 _TESTS = (

@@ -1,0 +1,61 @@
+"""Sections of text, tables and figures as one HTML page that needs nothing else.
+
+Reports and tests are written so.
+"""
+
+import base64
+import mimetypes
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from mmlape.console.quiet import printable
+from mmlape.console.tables import html_table
+from mmlape.files import write_text
+
+
+class Section(NamedTuple):
+    """A part of a section.
+
+    Attributes:
+        element: 'text', 'list', 'warnings', 'table', 'figure', or 'details'.
+        content: A text, lines, a frame, the file of a figure, or the parts of details; empty ones
+            are left out.
+        open: Whether details are open at first.
+    """
+
+    element: str
+    content: Any
+    caption: str = ''
+    open: bool = False
+
+
+def write_page(title: str, sections: Mapping[str, Sequence[Section]], open: Collection[str], path: Path) -> Path:
+    """Write a page; Jinja escapes names, and images are inside.
+
+    Args:
+        title: Of the page.
+        sections: The parts of each by its title, which the first one lacks.
+        open: Titles of the sections that are shown at once.
+        path: The file.
+    """
+    environment = Environment(
+        finalize=_printable, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters['table'] = lambda frame: Markup(html_table(frame))
+    environment.filters['data_uri'] = data_uri
+    template = environment.from_string(Path(__file__).with_name('page.html').read_text(encoding='utf-8'))
+    return write_text(path, template.render(title=title, sections=sections, open=open))
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
+
+
+def data_uri(path: str) -> str:
+    """Return an image file as a `data:` address."""
+    media_type = mimetypes.guess_type(path)[0] or 'application/octet-stream'
+    return f'data:{media_type};base64,{base64.b64encode(Path(path).read_bytes()).decode()}'

@@ -1,0 +1,355 @@
+"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root.
+
+`value_sources` says which file each value comes from.
+"""
+
+import ast
+import contextlib
+import copy
+import functools
+import logging
+import os
+import re
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import mmengine
+from mmengine.config import Config, DictAction
+from mmengine.registry import MODELS
+
+from mmlape.errors import ConfigError
+from mmlape.lab.config.known_keys import SIZES, check_keys, check_override
+from mmlape.lab.datasets.fraction import data_fraction
+from mmlape.lab.registry import SCOPE, class_of, with_names
+from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
+from mmlape.lab.studies.study_file import is_study, read_arm
+from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
+
+adapt_mmengine()
+_ABSENT = '(absent)'
+
+# for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15
+# s: once is enough
+mmengine.config.utils.load = functools.cache(mmengine.config.utils.load)
+
+
+def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None = None) -> Config:
+    """Read a configuration and apply overrides to it.
+
+    Args:
+        path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with
+            the package; or an arm of a study, ``FILE.yml:ARM``.
+        cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` moves every
+            dataset and sets the classes found there; it is always applied first, so that other
+            overrides win.
+
+    Raises:
+        ConfigError: The file is missing (the message lists similar names) or broken (it names file
+            and line), or an override names an unknown key or type (it lists similar ones), or
+            ``data_fraction`` is none.
+        DataError: ``data_root`` is not a directory, or holds no readable classes.
+    """
+    cfg = _read_arm(path) if is_study(path) else _read(resolve_path(path))
+    check_keys(cfg)
+    options = parse_options(cfg_options)
+    apply_options(cfg, options)
+    if options:  # their values may be types, or have keys of their own
+        check_keys(cfg, '--cfg-options')
+    data_fraction(cfg)  # raises if it is none
+    return cfg
+
+
+def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-options') -> None:
+    """Apply overrides by dotted keys to a configuration, in place, ``data_root`` first.
+
+    Raises:
+        ConfigError: A key is unknown, or its value does not fit there.
+        DataError: See `load_config`.
+    """
+    options = dict(options)
+    data_root = options.pop('data_root', None)
+    if data_root is not None:
+        from mmlape.lab.datasets.retarget import retarget_data
+
+        retarget_data(cfg, str(data_root))
+    # sizes last: they may be changed once all places that had their values are
+    for key, value in sorted(options.items(), key=lambda option: option[0] in SIZES):
+        check_override(cfg, key, source)
+        try:
+            cfg.merge_from_dict({key: value})
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ConfigError(f'{source} {key}={value}: {error.args[0] if error.args else error}') from error
+
+
+def config_name(cfg: Config) -> str:
+    """Return the name of a configuration's file without folder and suffix."""
+    return Path(cfg.filename).stem if cfg.filename else 'config'
+
+
+def _read(file: Path) -> Config:
+    _check_bases(file)
+    try:
+        cfg = _without_imports(Config.fromfile(file))
+    except Exception as error:
+        raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
+    _move_data(cfg, file)
+    return cfg
+
+
+def _without_imports(cfg: Config) -> Config:
+    """Return a configuration that imports its types with their names, as one that names them."""
+    imported = getattr(cfg, '_imported_names', ())
+    if imported:
+        values = {key: value for key, value in cfg.items() if key not in imported}
+        if values.get('default_scope') is None:  # which says the task of a model
+            bases = getattr(class_of(values.get('model'), None, 'MODELS'), '__mro__', ())
+            scopes = [base.__module__.partition('.')[0] for base in bases]
+            values['default_scope'] = next((one for one in scopes if one in MODELS.children and one != SCOPE), None)
+        cfg = Config(values, cfg_text=cfg.text, filename=cfg.filename)
+    name_types(cfg)
+    return cfg
+
+
+def name_types(cfg: Config) -> None:
+    """Replace each class that is a type of a configuration by its name, in place.
+
+    A configuration is compared, stored in checkpoints and read by others as text.
+    """
+    for key, value in list(cfg.items()):
+        named = with_names(value, cfg.get('default_scope'))
+        if named is not value:
+            cfg[key] = named
+
+
+def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
+    """Check that a configuration and its bases parse, and that these are there and not based on it."""
+    chain = (*above, file.resolve())
+    for base in bases_of(file):
+        if not base.is_file():
+            raise ConfigError(f'{file}: _base_ names {base}, which does not exist{did_you_mean(base)}')
+        if base.resolve() in chain:
+            circle = [*chain[chain.index(base.resolve()) :], base.resolve()]
+            raise ConfigError(f'{file}: _base_ leads back to itself: {" -> ".join(path.name for path in circle)}')
+        _check_bases(base, chain)
+
+
+def bases_of(file: Path) -> list[Path]:
+    """Return the files that a configuration written in Python names as its bases.
+
+    Those of other packages (``mmdet::...``) are left out, and those whose names are computed.
+    """
+    named = _assigned(file, '_base_') or ()
+    configs = mim_root() / 'configs'
+    return [
+        configs / name.removeprefix(PREFIX) if name.startswith(PREFIX) else file.parent / name
+        for name in ([named] if isinstance(named, str) else named)
+        if '::' not in name.removeprefix(PREFIX) and '{{' not in name
+    ]
+
+
+def assignments(file: Path) -> dict[str, ast.expr]:
+    """Return what a configuration written in Python assigns to each variable; ConfigError if it does not parse."""
+    try:
+        tree = ast.parse(file.read_text(encoding='utf-8') if file.suffix == '.py' else '')
+    except UnicodeDecodeError:
+        return {}
+    except SyntaxError as error:
+        line = f": '{error.text.strip()}'" if error.text else ''
+        raise ConfigError(f'{file}:{error.lineno}: {error.msg}{line}') from error
+    assigning = [node for node in tree.body if isinstance(node, ast.Assign)]
+    return {name.id: node.value for node in assigning for name in node.targets if isinstance(name, ast.Name)}
+
+
+def _assigned(file: Path, name: str) -> Any:
+    """Return the literal that a configuration assigns to a variable; None for what only running it tells."""
+    node = assignments(file).get(name, 'None')
+    with contextlib.suppress(ValueError):
+        return ast.literal_eval(node)
+
+
+def _move_data(cfg: Config, file: Path) -> None:
+    """Let a ``data_root`` that a file sets do what it does on the command line.
+
+    The paths of its bases, which were built when these were read, are below another root.
+    """
+    new = cfg.get('data_root')
+    others = [root for root in dict.fromkeys(_data_roots(file)) if root != new]
+    if not others or not isinstance(new, str):
+        return
+    from mmlape.lab.datasets.retarget import has_data_below, retarget_data
+
+    for old in others:
+        if has_data_below(cfg, old):
+            cfg.data_root = old
+            retarget_data(cfg, new)
+
+
+def _data_roots(file: Path) -> Iterator[str]:
+    """Yield what a configuration and its bases assign to ``data_root``."""
+    root = _assigned(file, 'data_root')
+    if isinstance(root, str):
+        yield root
+    for base in Config._get_base_files(str(file)) if file.suffix == '.py' else ():
+        yield from _data_roots(Path(Config._get_cfg_path(base, str(file))[0]))
+
+
+def _read_arm(path: str | Path) -> Config:
+    """Read the base of an arm and apply its overrides.
+
+    The file is named as the arm's own config would be. MMEngine takes the values of ``{{$NAME:default}}`` from the
+    environment.
+    """
+    study, arm = read_arm(path)
+    try:
+        logging.disable(logging.INFO)  # of a line for each variable
+        with patch.dict(os.environ, arm.variables):
+            base = _read(resolve_path(arm.base))
+    except ConfigError as error:
+        raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
+    finally:
+        logging.disable(logging.NOTSET)
+    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
+    return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
+
+
+def _place(error: Exception) -> str:
+    """Return ``FILE:LINE: `` if a configuration's own code raised the error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    inside = Path(mmengine.__file__).parent in Path(frame.filename).parents
+    return '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
+
+
+def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
+    """Parse ``key=value`` strings: Python literals, ``a,b`` lists, or else the text itself.
+
+    Spaces between words stay, as in a path.
+    """
+    if options is None or isinstance(options, dict):
+        return dict(options or {})
+    parsed = {}
+    for option in options:
+        key, equals, text = option.partition('=')
+        if not equals or not key.strip():
+            raise ConfigError(f"--cfg-options takes key=value pairs, got '{option}'")
+        parsed[key.strip()] = _value(option, text)
+    return parsed
+
+
+def _value(option: str, text: str) -> Any:
+    try:
+        return ast.literal_eval(_DictCalls().visit(ast.parse(text.strip(), mode='eval')))
+    except (ValueError, SyntaxError):
+        pass
+    if text.lower() in ('true', 'false'):
+        return text.lower() == 'true'
+    if ',' not in text and not text.lstrip().startswith(('[', '(')):
+        return text
+    try:
+        return _with_spaces(DictAction._parse_iterable(_marked(text)))
+    except (AssertionError, RecursionError) as error:
+        reason = error if isinstance(error, AssertionError) else 'not a Python literal'
+        raise ConfigError(f"--cfg-options '{option}': {reason}") from error
+
+
+_SPACE = '\0'
+"""For a space between words while MMEngine parses a list, where it leaves out all spaces."""
+
+
+def _marked(text: str) -> str:
+    between = r'(?<=[^\s,(\[]) +(?=[^\s,)\]])'
+    return re.sub(between, lambda spaces: _SPACE * len(spaces[0]), text)
+
+
+def _with_spaces(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_spaces, value))
+    return value.replace(_SPACE, ' ') if isinstance(value, str) else value
+
+
+class _DictCalls(ast.NodeTransformer):
+    """Replaces ``dict(key=value)``, as configurations have it, by a literal."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        has_names_only = not node.args and all(entry.arg for entry in node.keywords)
+        if getattr(node.func, 'id', '') != 'dict' or not has_names_only:
+            return node
+        return ast.Dict([ast.Constant(entry.arg) for entry in node.keywords], [entry.value for entry in node.keywords])
+
+
+def config_values(cfg: Config) -> dict[str, Any]:
+    """Return every value of a configuration by its dotted key, without the scope of a base ``mmlape::...``."""
+    return {key: value for key, value in leaves(cfg.to_dict()) if (key.rpartition('.')[2], value) != PREFIX_SCOPE}
+
+
+def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]]:
+    """Return key and both values, as text, where two configurations differ."""
+    ours, theirs = ({key: repr(value) for key, value in config_values(cfg).items()} for cfg in (first, second))
+    return [
+        (key, ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
+        for key in sorted(ours.keys() | theirs.keys())
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) -> list[tuple[str, str, str]]:
+    """Return key, value as text and source of every value.
+
+    A file, relative to here, or '--cfg-options'. That is the nearest file that assigns the key,
+    where a change has an effect, also if a base has an equal value.
+    """
+    cfg = load_config(path, list(cfg_options or ()))
+    values = config_values(cfg)
+    # what the file itself does not have is of the options, or follows from its data_root
+    default = '--cfg-options' if cfg_options or is_study(path) else os.path.relpath(resolve_path(path))
+    sources = dict.fromkeys(values, default)
+    given = [*parse_options(list(cfg_options or ()))]
+    if is_study(path):
+        study, arm = read_arm(path)
+        theirs = config_values(load_config(path))
+        sources |= {
+            key: study.file for key in values if theirs.get(key, _ABSENT) == values[key] and not _below(key, given)
+        }
+        path, given = arm.base, [*given, *arm.overrides]
+    for key, (value, file) in _from_files(str(resolve_path(path))).items():
+        if key in values and values[key] == value and not _below(key, given):
+            sources[key] = file
+    return [(key, repr(value), sources[key]) for key, value in values.items()]
+
+
+def _below(key: str, others: Iterable[str]) -> bool:
+    """Return whether a dotted key is one of the others, or below one."""
+    return any(f'{key}.'.startswith(f'{other}.') for other in others)
+
+
+def _from_files(file: str) -> dict[str, tuple[Any, str]]:
+    """Return value and file of every value of a configuration file and its bases."""
+    cfg = Config.fromfile(file)
+    named = os.path.relpath(file)
+    sources = {key: (value, named) for key, value in config_values(cfg).items()}
+    assigned = assignments(Path(file))
+    for base in Config._get_base_files(file):
+        base_file, _ = Config._get_cfg_path(base, file)
+        for key, (value, source) in _from_files(base_file).items():
+            is_equal = key in sources and sources[key][0] == value
+            if is_equal and not _assigns(assigned, key.split('.')):
+                sources[key] = value, source
+    return sources
+
+
+def _assigns(assigned: dict[str, ast.expr], parts: Sequence[str]) -> bool:
+    """Return whether a file assigns a key: as a keyword of nested dicts, or by an expression that holds it."""
+    node = assigned.get(parts[0])
+    for part in parts[1:]:
+        if isinstance(node, ast.Dict):
+            keys = [getattr(key, 'value', None) for key in node.keys]  # None of `**others`
+            entries = dict(zip(keys, node.values, strict=True))
+        elif isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'dict':
+            entries = {entry.arg: entry.value for entry in node.keywords}
+        else:
+            break  # a list, which replaces that of a base, or what only running the file tells
+        node = entries.get(part, entries.get(None))
+    return node is not None

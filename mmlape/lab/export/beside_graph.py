@@ -1,0 +1,133 @@
+"""Export of a complete model to ONNX: `mmlape.lab.export.graphs` says what its graph takes and returns.
+
+The folder of a graph has names of classes, sizes and normalisation, and examples without this package.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from mmlape.errors import CheckpointError, ConfigError, ExportError
+from mmlape.files import sha256, write_json, write_text
+from mmlape.lab.config.stored_config import tiles_of
+from mmlape.lab.export.graphs import SUFFIX, Graph, Input, Size, exported_class
+from mmlape.lab.export.writing import Form, Written, export_graph
+from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.inference.tiling import Tiling
+from mmlape.lab.inference.trained_model import Trained
+
+EXAMPLES = [Path(__file__).with_name(name) for name in ('example.py', 'example.cpp')]
+
+
+def export(trained: Trained, form: Form, out: str | Path, labels: bool = False) -> Written:
+    """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than the tolerance.
+
+    Args:
+        trained: The model; the test pipeline of its config says in which order images are loaded.
+        form: Of the graph; differences of boxes are in shares of the longest side.
+        out: The file.
+        labels: Whether the graph of a segmentor ends in the class of each pixel.
+
+    Raises:
+        ExportError: If no such model can be exported, ``labels`` is for another task, a difference
+            exceeds the tolerance, or ``out`` is a folder; nothing is written then.
+        StackError: If a package is missing.
+    """
+    if trained.checkpoint and trained.file is None:
+        raise ExportError(f'{trained.checkpoint} is a graph already: give the weights that it was made of')
+    with trained.building():
+        model = init_model(trained.config, trained.file, 'cpu')
+    exported, given = exported_class(model), Input.of(model, model.cfg)
+    if labels and exported.task != 'segmentation':
+        raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
+    graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
+    notes = names_of(trained.config, trained.checkpoint) | given.notes()
+    notes |= dict(task=exported.task, classes=json.dumps(list(model.classes)))
+    if (tiles := tiles_of(model.cfg)) and form.size == (tiles['tile'],) * 2:
+        notes['overlap'] = str(Tiling.of(**tiles).overlap)
+    return export_graph(graph, form, out, notes)
+
+
+def graph_file(trained: Trained, out: str | Path | None) -> Path:
+    """Return the file of the graph of a trained model.
+
+    Args:
+        trained: The model.
+        out: The file, or a folder for ``model.onnx``; by default ``onnx`` in its work dir.
+    """
+    out = out or trained.work_dir() / 'onnx'
+    return Path(out) if Path(out).suffix == SUFFIX else Path(out) / f'model{SUFFIX}'
+
+
+def graph_of(trained: Trained) -> Path:
+    """Return the graph in the folder of a run.
+
+    Raises:
+        CheckpointError: There is none, or it has the weights of another checkpoint.
+    """
+    path = graph_file(trained, None)
+    fix = f'mmlape export-onnx {trained.source or trained.checkpoint} writes it'
+    if not path.is_file():
+        raise CheckpointError(f'{path} does not exist: {fix}')
+    known = Graph(path).notes.get('checkpoint_sha256')
+    if trained.checkpoint and known != names_of(trained.config, trained.checkpoint).get('checkpoint_sha256'):
+        raise CheckpointError(f'{path} has other weights than {trained.checkpoint}: {fix} again')
+    return path
+
+
+def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
+    """Return what a graph says of its files: their names and no folders, as it is given to others."""
+    notes = dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
+    if checkpoint and Path(checkpoint).is_file():
+        notes['checkpoint_sha256'] = sha256(checkpoint)
+    return notes
+
+
+def image_size(cfg: Config) -> Size:
+    """Return the size of the images that a model sees.
+
+    Its sliding window, else the tile of its test, else the size that its preprocessor pads to, which
+    training reads, else the config's variable.
+
+    Raises:
+        ConfigError: The configuration has neither.
+    """
+    test_cfg = cfg.model.get('test_cfg') or {}
+    window = test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else tiles_of(cfg).get('tile')
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    size = window or preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size')
+    if size is None:
+        raise ConfigError(f'{cfg.filename} has no crop_size or img_size: give --size HEIGHT WIDTH')
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def complete(path: Path) -> None:
+    """Write ``labels.txt``, ``model.json``, ``example.py`` and ``example.cpp`` beside a graph.
+
+    A backbone has no classes: it gets ``model.json`` alone.
+    """
+    graph = Graph(path)
+    notes = graph.notes
+    keys = [key for key in ('mean', 'std', 'overlap') if graph.task and key in notes]
+    about: dict[str, Any] = {
+        'file': path.name,
+        'task': graph.task or 'backbone',
+        'size': list(graph.size),
+        'batch': graph.batch,
+        'channels': graph.channels,
+        'input': notes.get('input', 'normalised'),
+        **{key: json.loads(notes[key]) for key in keys},
+        'outputs': {name: graph.shape(name) for name in graph.outputs},
+    }
+    write_json(path.with_name('model.json'), about)
+    if graph.task:
+        write_text(path.with_name('labels.txt'), ''.join(f'{one_line(name)}\n' for name in graph.classes))
+        for example in EXAMPLES:
+            write_text(path.with_name(example.name), example.read_text(encoding='utf-8'))
+
+
+def one_line(name: str) -> str:
+    """Return the name of a class without breaks, so that line N of a file is class N."""
+    return ' '.join(name.split()) or '?'

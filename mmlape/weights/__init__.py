@@ -1,1 +1,0 @@
-"""Files of weights: fetched, read without running code of them, and admitted."""
