@@ -13,10 +13,10 @@ from config_helpers import CONFIGS
 from mmengine.config import Config
 
 from benchmarks.machine import processor
-from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.training.trainer import train
+from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.runs.identity import stack_versions
+from mmlape.lab.training.trainer import train
 
 FILE = Path(__file__).with_name('golden') / 'losses.json'
 STEPS, SEEDS = 20, (1,)

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+# of `checkpoint`, what reads any file; the rest knows the papers' layouts, which the laboratory must not
+OF_FILES = tuple(
+    f'checkpoint.{module}'
+    for module in ('closed_world', 'exact_loading', 'fetching', 'gate', 'opening', 'plain_config', 'wrapping')
+)
 # modules and folders from bottom to top; those of one line may import each other as long as there is no circle
 LAYERS = (
     ('errors',),
-    ('files', 'lazy', 'log'),
-    ('bf16', 'console', 'figures', 'quiet', 'tables'),
-    ('page',),
-    ('mmcv_ext',),
-    ('mmcv_ops', 'mim', '__init__'),
-    ('param_rules', 'weights'),
+    ('files', 'lazy'),
+    ('bf16', 'console', 'openmmlab', 'param_rules', '__init__'),
+    OF_FILES,
     ('lab',),  # the laboratory, which knows no paper
     ('admitted', 'kinds', 'registry'),  # and the papers
     ('checkpoint',),
@@ -41,13 +43,17 @@ INSIDE = {
         ('studies', 'environment'),
         ('evaluation', 'datasets'),
         ('runs',),
-        ('engine',),
-        ('analysis', 'export'),
+        ('config',),
+        ('distributed', 'model_weights'),
+        ('export',),
+        ('training',),
+        ('inference',),
+        ('analysis',),
         ('experiments',),
         ('__init__',),
     ),
     'models': (
-        ('arguments', 'grid', 'named_layers', 'names', 'weight_init'),
+        ('arguments', 'grid', 'model_names', 'named_layers', 'weight_init'),
         ('position',),
         ('layers', 'param_groups'),
         ('base',),
@@ -74,10 +80,15 @@ class Packages(NamedTuple):
 
 # the core works without OpenMMLab; folders and modules, of which the longest name counts, None for what is above it
 CORE: dict[str, Packages | None] = {
-    **dict.fromkeys(('__init__', 'admitted', 'errors', 'kinds', 'lazy', 'log', 'mmcv_ops'), Packages()),
+    **dict.fromkeys(
+        ('__init__', 'admitted', 'console.log', 'errors', 'kinds', 'lazy', 'openmmlab.mmcv_ops'), Packages()
+    ),
     'files': Packages((), ('yaml',)),
-    'mim': Packages((), ('yaml', 'mmengine')),
+    'openmmlab.mim': Packages((), ('yaml', 'mmengine')),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
+    'checkpoint.fetching': Packages(('torch',), ('huggingface_hub',)),
+    'checkpoint.gate': Packages(('torch',), ('mmengine',)),
+    'checkpoint.opening': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
     'bf16': Packages(('torch',)),
     'integrations': Packages(),
     'integrations.smp': Packages(('torch', 'segmentation_models_pytorch')),
@@ -90,10 +101,6 @@ CORE: dict[str, Packages | None] = {
     'models.position.beit': Packages(('torch', 'numpy'), ('scipy',)),
     'models.timm': Packages(('torch',), ('timm',)),
     'param_rules': Packages(('torch',)),
-    'weights': Packages(('torch', 'numpy'), ('safetensors',)),
-    'weights.download': Packages(('torch',), ('huggingface_hub',)),
-    'weights.gate': Packages(('torch',), ('mmengine',)),
-    'weights.reading': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
     **dict.fromkeys(('models.classifiers', 'models.weight_init')),
     **dict.fromkeys(('projects.ceit', 'projects.compact', 'projects.t2t'), Packages(('torch', 'numpy'))),
     **dict.fromkeys((f'projects.plain_detr.{module}' for module in ('boxes', 'layers', 'net')), Packages(('torch',))),
@@ -207,7 +214,9 @@ def by_string(package: Path) -> list[tuple[str, str]]:
 def _level(name: str) -> tuple[int, int]:
     """Return the level of a module's folder, and inside a folder with an order of its own that of the folder there."""
     folder, inner = (*name.split('.')[1:], '__init__', '__init__')[:2]
-    return _find(folder, LAYERS, 'LAYERS', name), _find(inner, INSIDE.get(folder, ((inner,),)), 'INSIDE', name)
+    own = f'{folder}.{inner}'
+    place = own if any(own in layer for layer in LAYERS) else folder
+    return _find(place, LAYERS, 'LAYERS', name), _find(inner, INSIDE.get(folder, ((inner,),)), 'INSIDE', name)
 
 
 def _find(part: str, layers: tuple[tuple[str, ...], ...], table: str, name: str) -> int:

@@ -138,7 +138,7 @@ def population() -> list[tuple[str, int]]:
 
 
 def folder_of(file: str) -> str:
-    """Return 'models' of mmlape/models/..., 'lab/engine' of mmlape/lab/training/..., 'modules' of those beside them."""
+    """Return 'models' of mmlape/models/..., 'lab/runs' of mmlape/lab/runs/..., 'modules' of those beside them."""
     parts = file.split('/')[1:-1]
     return '/'.join(parts[: 2 if parts[:1] == ['lab'] else 1]) or 'modules'
 

@@ -143,7 +143,7 @@ def _column(floor: list[str], number: int) -> float:
 def _half(folder: str) -> str:
     if folder.startswith('lab/'):
         return 'laboratory'
-    if folder in ('foundations', 'weights', 'commands'):
+    if folder in ('foundations', 'files', 'console', 'openmmlab', 'commands'):
         return 'shared'
     return 'contract' if folder in ('contract', 'extension') else 'papers'
 
@@ -157,6 +157,8 @@ def _floors() -> list[list[str]]:
             floors.append(['contract'])
             inside = import_graph.INSIDE['lab']
             floors += [[f'lab/{part}' for part in row if (package / 'lab' / part).is_dir()] for row in inside]
+        elif layer == import_graph.OF_FILES:
+            floors.append(['files'])
         else:
             floors.append([part for part in layer if (package / part).is_dir()])
     return [floor for floor in floors if floor]
@@ -170,6 +172,8 @@ def _folder(name: str) -> str:
         return 'commands'
     if parts == ['lab', 'extension']:
         return 'contract'
+    if '.'.join(parts) in import_graph.OF_FILES:
+        return 'files'
     folder = '/'.join(parts[:2]) if parts and parts[0] == 'lab' else ''.join(parts[:1])
     return folder if folder in known else 'foundations'
 

@@ -1,7 +1,8 @@
 """The gate for what no user has written: configs in checkpoints and in folders of runs, and descriptions of models.
 
 Nothing is built from such values before `admit` has returned them: a type is a name that a registry holds, all else
-are numbers and texts, in bounds. What the texts name is out of reach while they are built: `mmlape.checkpoint.closed_world`.
+are numbers and texts, in bounds. What the texts name is out of reach while they are built:
+`mmlape.checkpoint.closed_world`.
 """
 
 import contextlib

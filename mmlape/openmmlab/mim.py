@@ -12,7 +12,7 @@ from mmlape.errors import ConfigError
 from mmlape.openmmlab.mmcv_ops import lend_ops
 
 PREFIX = 'mmlape::'
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def mim_root() -> Path:

@@ -26,7 +26,6 @@ from hypothesis.extra.numpy import arrays
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
 from mmengine.structures import InstanceData
-from mmlape.lab.inference.trained_graph import export, graph_file, graph_of
 from PIL import Image
 from properties import examples
 
@@ -45,6 +44,7 @@ from mmlape.lab.export.writing import save as save_graph
 from mmlape.lab.inference.evaluator import test as evaluate
 from mmlape.lab.inference.prediction import load
 from mmlape.lab.inference.run_model import init_model, predict
+from mmlape.lab.inference.trained_graph import export, graph_file, graph_of
 from mmlape.lab.inference.trained_model import Trained
 from mmlape.lab.training.optim import build_model
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention

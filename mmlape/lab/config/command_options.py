@@ -29,7 +29,7 @@ def add_config(parser: Arguments, or_run: bool = False) -> None:
 
 
 def add_trained(parser: argparse.ArgumentParser, more: str = '') -> None:
-    """Add the words that name a trained model, see `mmlape.lab.inference.trained_model`, and the changes of its config."""
+    """Add the words that name a trained model (`mmlape.lab.inference.trained_model`), and changes of its config."""
     parser.add_argument(
         'trained',
         nargs='+',

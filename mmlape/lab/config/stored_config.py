@@ -22,7 +22,6 @@ from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import apply_options, load_config, parse_options
 from mmlape.lab.config.known_keys import SIZES
-from mmlape.lab.config.stored_config import tiles_of
 from mmlape.lab.datasets.transforms import loads
 from mmlape.lab.registry import SCOPE
 
@@ -146,6 +145,14 @@ def prediction_parts(values: Mapping[str, Any], classes: Sequence[str] | None = 
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return taken
+
+
+def tiles_of(cfg: Mapping) -> dict[str, Any]:
+    """Return ``tile``, ``overlap`` and ``max_per_img`` of a config's test, those that it has; none without tiles."""
+    loop = cfg.get('test_cfg')
+    if not isinstance(loop, Mapping) or not {'type', 'tile'} <= loop.keys():
+        return {}
+    return {key: loop[key] for key in ('tile', 'overlap', 'max_per_img') if key in loop}
 
 
 def classes_of(meta: Any) -> list[str] | None:

@@ -1,1 +1,1 @@
-"""Export to ONNX, held to PyTorch's numbers: complete models, and backbones."""
+"""ONNX graphs of complete models and of backbones: written, held to PyTorch's numbers, and run."""

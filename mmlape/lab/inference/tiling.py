@@ -44,7 +44,7 @@ class Tiling:
 
     @classmethod
     def of(cls, tile: int, overlap: int | None = None, **_: Any) -> 'Tiling':
-        """Build the tiles of `tiles_of`: without an overlap they share an eighth of their side."""
+        """Build the tiles of a config: without an overlap they share an eighth of their side."""
         return cls(tile, tile // 8 if overlap is None else overlap)
 
     def __post_init__(self) -> None:
@@ -87,14 +87,6 @@ class Tiling:
         for start in self.starts(length):
             counts[start : start + self.side] += 1
         return counts
-
-
-def tiles_of(cfg: Mapping) -> dict[str, Any]:
-    """Return ``tile``, ``overlap`` and ``max_per_img`` of a config's test, those that it has; none without tiles."""
-    loop = cfg.get('test_cfg')
-    if not isinstance(loop, Mapping) or not {'type', 'tile'} <= loop.keys():
-        return {}
-    return {key: loop[key] for key in ('tile', 'overlap', 'max_per_img') if key in loop}
 
 
 def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg: Mapping | None) -> Tiling:

@@ -15,14 +15,19 @@ from mmlape.lab.extension import extensions
 from mmlape.lab.runs.schema import Code
 
 COUNTED = (
+    'mmlape.lab.config',
     'mmlape.lab.datasets',
-    'mmlape.lab.training',
+    'mmlape.lab.distributed',
     'mmlape.lab.evaluation',
+    'mmlape.lab.inference.evaluator',
+    'mmlape.lab.inference.tiled_loops',
+    'mmlape.lab.inference.tiling',
+    'mmlape.lab.model_weights',
     'mmlape.lab.registry',
     'mmlape.lab.runs.resume',
+    'mmlape.lab.training',
     'mmlape.openmmlab.mmcv_ext',
     'mmlape.param_rules',
-    'mmlape.checkpoint',
 )
 """The laboratory's modules that can change a result, with those below them."""
 GONE = 'gone'

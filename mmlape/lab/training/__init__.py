@@ -1,4 +1,1 @@
-"""Training and testing as library functions.
-
-Configurations, processes, the runner, hooks, the optimiser.
-"""
+"""Training: the plan of a run, what it builds, its loop and its hooks."""

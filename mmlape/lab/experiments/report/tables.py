@@ -9,8 +9,9 @@ from itertools import groupby
 import pandas as pd
 from rich.table import Table as ConsoleTable
 
+from mmlape.console import tables
 from mmlape.console.tables import text_table
-from mmlape.console.terminal import clock, tables
+from mmlape.console.terminal import clock
 from mmlape.lab.decoding import encode
 from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.averages import DASH, EVALUATIONS, interval, mean_std_n, number, probability

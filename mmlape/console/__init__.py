@@ -1,0 +1,1 @@
+"""What a reader sees: text on the terminal, tables, pages, figures, messages."""

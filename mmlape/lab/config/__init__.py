@@ -1,0 +1,1 @@
+"""Configs: found, changed, checked, and read once into a recipe."""

@@ -1,0 +1,1 @@
+"""A trained model: opened, tested, and run on images."""
