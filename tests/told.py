@@ -17,7 +17,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from mmlape.console.terminal import figures
+from mmlape.console import figures
 
 FOLDER = Path(__file__).parent / 'golden' / 'told'
 VARYING = (
