@@ -64,7 +64,7 @@ def section(metafile: Path) -> str:
         lines += ['', f'| on a fraction of the images | {" | ".join(shares)} |', f'| --- |{" --- |" * len(shares)}']
         lines += [f'| {name} | {" | ".join(of_shares.values())} |' for name, of_shares in fractions.items()]
     notes = dict.fromkeys(one['Note'] for model in models for one in model.get('Paper Results', []) if 'Note' in one)
-    commands = '\nCheckpoints: not released. [Commands for one, four and eight GPUs](../running.md)'
+    commands = '\n[Commands and weights](../running.md)'
     return '\n'.join([*lines, *(f'\n\\* {note}' for note in notes), commands]) + '\n'
 
 

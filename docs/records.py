@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,6 @@ RESULTS = ROOT / 'docs' / 'results'
 PAGES = {
     'records': RESULTS / 'records.md',
     'stacks': ROOT / 'docs' / 'get-started' / 'tested.md',
-    'lines': RESULTS / 'gpu.md',
     'costs': RESULTS / 'gpu.md',
 }
 ARCHS = {'deit-tiny': 'Ti', 'deit-small': 'S', 'deit-base': 'B'}
@@ -65,17 +63,6 @@ def gpu_checks() -> dict[str, dict]:
     return {
         path.stem: json.loads(path.read_text(encoding='utf-8')) for path in sorted((RESULTS / 'gpu').glob('*.json'))
     }
-
-
-def lines(found: list[dict]) -> list[str]:
-    """Return the table of what passed and failed in the GPU checks, by section."""
-    table = heading('call', 'commit', 'section', 'passed', 'failed')
-    for name, one in gpu_checks().items():
-        of_call = Counter((line['section'], line['status']) for line in one['lines'])
-        for section in dict.fromkeys(line['section'] for line in one['lines']):
-            numbers = (str(of_call[section, status]) for status in ('PASS', 'FAIL'))
-            table.append(row([f'[{name}](gpu/{name}.json)', one['commit'], section, *numbers]))
-    return table
 
 
 def costs(found: list[dict]) -> list[str]:
@@ -136,7 +123,7 @@ def code(text: str) -> str:
 def filled(name: str, found: list[dict]) -> str:
     """Return the text of a page with its table."""
     text = PAGES[name].read_text()
-    table = '\n'.join(dict(records=records, stacks=stacks, lines=lines, costs=costs)[name](found))
+    table = '\n'.join(dict(records=records, stacks=stacks, costs=costs)[name](found))
     pattern = rf'(<!-- {name}: python docs/records.py -->\n).*?(<!-- end -->)'
     return re.sub(pattern, lambda match: f'{match[1]}\n{table}\n\n{match[2]}', text, flags=re.S)
 

@@ -28,7 +28,7 @@ model = dict(
         rpn_proposal=dict(max_per_img=200),
         rcnn=[dict(stage, sampler=dict(stage.sampler, num=64)) for stage in _base_.model.train_cfg.rcnn],
     ),
-    test_cfg=dict(rpn=dict(max_per_img=50), rcnn=dict(max_per_img=20)),  # a scene has few digits
+    test_cfg=dict(rpn=dict(max_per_img=50), rcnn=dict(max_per_img=20)),
 )
 train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

@@ -10,5 +10,4 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(arch='small', pe_joining='lape'), head=dict(in_channels=384))
-# an average of weights and batch statistics is kept beside them
 custom_hooks = [dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True), *_base_.custom_hooks]

@@ -10,5 +10,3 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(pe_joining='lape'))
-# no mixup and no CutMix after 175 epochs, as in the public code
-custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

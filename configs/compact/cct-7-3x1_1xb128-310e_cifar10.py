@@ -9,5 +9,3 @@ _base_ = [
     '../_base_/schedules/compact_310e.py',
     '../_base_/default_runtime.py',
 ]
-# no mixup and no CutMix after 175 epochs, as in the public code
-custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

@@ -11,5 +11,3 @@ _base_ = [
 ]
 model = dict(backbone=dict(arch='vit-lite-7/4'))
 train_dataloader = dict(dataset=dict(pipeline=_base_.erased_pipeline))
-# no mixup and no CutMix after 175 epochs, as in the public code
-custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

@@ -5,7 +5,7 @@ mmlape train configs/faster_rcnn/faster-rcnn_deit-mini-adapter_1xb4-2000i_mini-o
 
 _base_ = [
     '../_base_/models/faster_rcnn_vit-adapter.py',
-    '../_base_/datasets/objects_coco_boxes.py',
+    '../_base_/datasets/objects_coco.py',
     '../_base_/schedules/mini.py',
     '../_base_/default_runtime.py',
 ]
@@ -32,6 +32,11 @@ model = dict(
     train_cfg=dict(rpn_proposal=dict(max_per_img=200), rcnn=dict(sampler=dict(num=64))),
     test_cfg=dict(rpn=dict(max_per_img=200)),
 )
+train_dataloader = dict(dataset=dict(pipeline=_base_.boxes_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=_base_.boxes_test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(metric='bbox')
+test_evaluator = val_evaluator
 train_cfg = dict(max_iters=2000, val_interval=500)
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 default_hooks = dict(checkpoint=dict(interval=500, save_best='coco/bbox_mAP', rule='greater'))

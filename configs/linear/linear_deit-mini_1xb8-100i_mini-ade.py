@@ -11,7 +11,6 @@ _base_ = [
 ]
 train_dataloader = dict(batch_size=8)
 train_cfg = dict(max_iters=100, val_interval=34)
-# tokens that said which digit an image shows must learn where it ends
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 auto_scale_lr = dict(base_batch_size=8)
 default_hooks = dict(checkpoint=dict(interval=100, save_best='mIoU', rule='greater'))

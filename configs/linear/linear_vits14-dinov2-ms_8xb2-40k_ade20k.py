@@ -1,7 +1,6 @@
 """DINOv2's head on the last four layers of ViT-S/14, frozen. Expect 47.2 mIoU; not run by us.
 
-That is the model card's figure, with several scales and flips; this config tests one scale: short side 640, windows of
-640. The stride of the windows is our choice. Other sizes: their backbone, and four times their width.
+The figure is the model card's, with several scales and flips; this config tests one scale.
 
 tools/dist_train.sh configs/linear/linear_vits14-dinov2-ms_8xb2-40k_ade20k.py 8
 """

@@ -35,7 +35,7 @@ model = dict(
     ),
     panoptic_fusion_head=dict(num_things_classes=num_classes),
     train_cfg=dict(num_points=1024),
-    test_cfg=dict(max_per_image=20),  # a scene has few digits
+    test_cfg=dict(max_per_image=20),
 )
 train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

@@ -9,7 +9,5 @@ _base_ = [
     '../_base_/schedules/adamw_3x.py',
     '../_base_/default_runtime.py',
 ]
-optim_wrapper = dict(
-    clip_grad=dict(max_norm=0.01, norm_type=2), paramwise_cfg=dict(_delete_=True, **_base_.layer_decay)
-)
+optim_wrapper = dict(clip_grad=dict(max_norm=0.01, norm_type=2), paramwise_cfg=_base_.layer_decay)
 auto_scale_lr = dict(base_batch_size=16)

@@ -1,8 +1,7 @@
 """Mask2Former, DINOv2's own adapter over its frozen ViT-g/14; no public score of its own: not run by us.
 
-DINOv2's released segmentor loads into this model. Its config is not public as text: widths and layers are those of the
-printed model; pretraining size, interactions and drop path those that copies of the config agree on; windows, stride
-and schedule are our choice.
+DINOv2's released segmentor loads into this model. Its config is not public as text: windows, stride and schedule are
+our choice.
 
 tools/dist_train.sh configs/mask2former/mask2former_vitg14-dinov2-adapter_16xb1-160k_ade20k.py 16
 """

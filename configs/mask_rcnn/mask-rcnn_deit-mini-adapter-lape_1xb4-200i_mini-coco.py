@@ -24,7 +24,7 @@ model = dict(
         mask_head=dict(in_channels=channels, conv_out_channels=channels, num_classes=num_classes),
     ),
     train_cfg=dict(rpn_proposal=dict(max_per_img=200), rcnn=dict(sampler=dict(num=64))),
-    test_cfg=dict(rpn=dict(max_per_img=50), rcnn=dict(max_per_img=20)),  # a scene has few digits
+    test_cfg=dict(rpn=dict(max_per_img=50), rcnn=dict(max_per_img=20)),
 )
 train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

@@ -15,7 +15,6 @@ model = dict(
     backbone=dict(
         _delete_=True,
         type='mmlape.VisionTransformer',
-        # the small DeiT of `_base_/models/deit_digits.py`: attention in windows of its grid, the PE repeated
         arch=dict(embed_dims=embed_dims, num_layers=4, num_heads=4, feedforward_channels=4 * embed_dims),
         patch_size=16,
         out_indices=[1, 3],
@@ -41,7 +40,7 @@ model = dict(
         rpb_channels=dims,
         proposal_size=12.0,  # the largest are of 96 pixels
     ),
-    test_cfg=dict(max_per_img=20),  # a scene has few digits
+    test_cfg=dict(max_per_img=20),
 )
 train_cfg = dict(max_iters=400, val_interval=134)
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))

@@ -15,7 +15,6 @@ model = dict(
     backbone=dict(
         _delete_=True,
         type='mmlape.VisionTransformer',
-        # the small DeiT of `_base_/models/deit_digits.py`: attention in windows of its grid, the PE repeated
         arch=dict(embed_dims=embed_dims, num_layers=4, num_heads=4, feedforward_channels=4 * embed_dims),
         patch_size=16,
         out_indices=[1, 3],

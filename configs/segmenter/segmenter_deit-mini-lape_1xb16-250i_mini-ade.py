@@ -13,7 +13,6 @@ weights = 'work_dirs/deit-mini-lape_1xb32-5e_mini-digits/epoch_5.pth'
 model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint=weights)))
 train_dataloader = dict(batch_size=16)
 train_cfg = dict(max_iters=250, val_interval=84)
-# tokens that said which digit an image shows must learn where it ends
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 auto_scale_lr = dict(base_batch_size=16)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

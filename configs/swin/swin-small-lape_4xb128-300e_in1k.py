@@ -5,10 +5,8 @@ tools/dist_train.sh configs/swin/swin-small-lape_4xb128-300e_in1k.py 4
 
 _base_ = [
     '../_base_/models/swin.py',
-    '../_base_/datasets/imagenet.py',
+    '../_base_/datasets/imagenet_once.py',
     '../_base_/schedules/swin_300e.py',
     '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(arch='small', drop_path_rate=0.3, pe_type='learnable', pe_joining='lape'))
-# each image once an epoch
-train_dataloader = dict(batch_size=128, sampler=dict(_delete_=True, type='DefaultSampler', shuffle=True))

@@ -9,7 +9,6 @@ _base_ = [
     '../_base_/schedules/big_vision_ft5k.py',
     '../_base_/default_runtime.py',
 ]
-# the complete model of 224 pixels but for its last layer, which starts at zeros; the PE is resized
 load_from = 'pretrained/vit_base_p16.pth'
 load_fresh = ['head.layers.head.']
 img_size = 384

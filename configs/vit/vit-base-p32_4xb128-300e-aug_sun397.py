@@ -10,8 +10,6 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
-# medium2, the best for B on ImageNet-1K, is our choice: the paper searches mixup and magnitude
-# dropout 0.1 and stochastic depth 0.1 as for ImageNet-1K are our choice
 num_classes = _base_.num_classes
 model = dict(
     data_preprocessor=dict(num_classes=num_classes),

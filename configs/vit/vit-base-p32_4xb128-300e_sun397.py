@@ -9,8 +9,6 @@ _base_ = [
     '../_base_/schedules/sun397_300e.py',
     '../_base_/default_runtime.py',
 ]
-# no augmentation but crops and flips
-# dropout 0.1 and stochastic depth 0.1 as for ImageNet-1K are our choice
 num_classes = _base_.num_classes
 model = dict(
     data_preprocessor=dict(num_classes=num_classes),

@@ -10,7 +10,6 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
-# Beyer et al. 2022: softmax, sinusoids, mean pooling, magnitude 10; the length, as many images as AugReg's, is ours
 sinusoids = dict(_delete_=True, type='sincos2d-moco')
 model = dict(
     backbone=dict(pe_type=sinusoids, with_cls_token=False, out_type='avg_featmap'),

@@ -9,7 +9,6 @@ _base_ = [
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
 ]
-# as big_vision's public config: the mean of the patches, no tanh layer, no dropout, and only crops and flips
 num_classes = _base_.num_classes
 model = dict(
     data_preprocessor=dict(num_classes=num_classes),

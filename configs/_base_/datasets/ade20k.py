@@ -6,14 +6,9 @@ data_root = 'data/ade/ADEChallengeData2016/'
 crop_size = (512, 512)
 scale = (2048, 512)
 
-train_pipeline = [
-    _base_.load_image,
-    _base_.load_reduced,
-    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    *_base_.augment,
-]
-resized = [_base_.load_image, dict(type='Resize', scale=scale, keep_ratio=True)]
+crop = dict(_base_.random_crop, crop_size=crop_size)
+train_pipeline = [*_base_.loaded_reduced, dict(_base_.random_resize, scale=scale), crop, *_base_.augment]
+resized = [_base_.load_image, dict(_base_.resize_test, scale=scale)]
 test_pipeline = [*resized, _base_.load_reduced, _base_.pack]
 # of ViT-Adapter's public recipes
 stretched_pipeline = [*resized, _base_.stretch, _base_.load_reduced, _base_.pack]

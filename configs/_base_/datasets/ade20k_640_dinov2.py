@@ -6,19 +6,10 @@ data_root = 'data/ade/ADEChallengeData2016/'
 crop_size = (640, 640)
 scale = (2560, 640)
 
-train_pipeline = [
-    _base_.load_image,
-    _base_.load_reduced,
-    dict(type='RandomResize', scale=scale, ratio_range=(1.0, 3.0), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    *_base_.augment,
-]
-test_pipeline = [
-    _base_.load_image,
-    dict(type='Resize', scale=scale, keep_ratio=True),
-    _base_.load_reduced,
-    _base_.pack,
-]
+resize = dict(_base_.random_resize, scale=scale, ratio_range=(1.0, 3.0))
+crop = dict(_base_.random_crop, crop_size=crop_size)
+train_pipeline = [*_base_.loaded_reduced, resize, crop, *_base_.augment]
+test_pipeline = [_base_.load_image, dict(_base_.resize_test, scale=scale), _base_.load_reduced, _base_.pack]
 dataset = dict(type='ADE20KDataset', data_root=data_root)
 train_dataloader = dict(batch_size=2, dataset=dict(pipeline=train_pipeline, **_base_.ade_train, **dataset))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **_base_.ade_val, **dataset))

@@ -8,20 +8,10 @@ scale = (3584, 896)
 stride = (512, 512)  # of the windows in tests
 num_classes = 150
 
-train_pipeline = [
-    _base_.load_image,
-    _base_.load_reduced,
-    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    *_base_.augment,
-]
-test_pipeline = [
-    _base_.load_image,
-    dict(type='Resize', scale=scale, keep_ratio=True),
-    _base_.stretch,
-    _base_.load_reduced,
-    _base_.pack,
-]
+crop = dict(_base_.random_crop, crop_size=crop_size)
+train_pipeline = [*_base_.loaded_reduced, dict(_base_.random_resize, scale=scale), crop, *_base_.augment]
+resized = [_base_.load_image, dict(_base_.resize_test, scale=scale)]
+test_pipeline = [*resized, _base_.stretch, _base_.load_reduced, _base_.pack]
 dataset = dict(type='ADE20KDataset', data_root=data_root, reduce_zero_label=True)
 train_dataloader = dict(batch_size=1, dataset=dict(pipeline=train_pipeline, **_base_.ade_train, **dataset))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **_base_.ade_val, **dataset))

@@ -1,7 +1,4 @@
-"""CIFAR-10 at its own 32 pixels with padded crops and flips, for pretraining in hours instead of days.
-
-`data_root` is the only path; mmpretrain downloads the dataset there.
-"""
+"""CIFAR-10 at its own 32 pixels with padded crops and flips, for pretraining in hours instead of days."""
 
 default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')

@@ -1,4 +1,4 @@
-"""CIFAR-100 at its own 32 pixels, as CIFAR-10: padded crops and flips. `data_root` is the only path."""
+"""CIFAR-100 at its own 32 pixels, as CIFAR-10: padded crops and flips."""
 
 _base_ = 'cifar10.py'
 

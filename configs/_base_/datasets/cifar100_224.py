@@ -1,7 +1,4 @@
-"""CIFAR-100 enlarged to 224 pixels, to fine-tune: crops out of 28 pixels of black padding, and flips.
-
-They are those of T2T-ViT's public code, whose mean and deviation are its CIFAR-10's. `data_root` is the only path.
-"""
+"""CIFAR-100 at 224 pixels as in T2T-ViT's public code: crops out of 28 pixels of black padding, and flips."""
 
 _base_ = 'cifar10.py'
 

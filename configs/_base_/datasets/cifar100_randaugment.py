@@ -1,8 +1,4 @@
-"""CIFAR-100 at 32 pixels with the augmentation of Compact Transformers: crops, flips, RandAugment, erasing.
-
-Mixup and CutMix are in `model.train_cfg`. `data_root` is the only path; it holds `cifar-100-python/`, unpacked from
-https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz. Images come as RGB.
-"""
+"""CIFAR-100 at 32 pixels with the augmentation of Compact Transformers: crops, flips, RandAugment, erasing."""
 
 default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')

@@ -1,8 +1,4 @@
-"""CIFAR-10 at 32 pixels with the augmentation of Compact Transformers, as CIFAR-100, without its random erasing.
-
-`data_root` is the only path; it holds `cifar-10-batches-py/`, unpacked from
-https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz.
-"""
+"""CIFAR-10 at 32 pixels with the augmentation of Compact Transformers, as CIFAR-100, without its random erasing."""
 
 _base_ = 'cifar100_randaugment.py'
 
@@ -21,3 +17,5 @@ erased_pipeline = [_base_.crops, _base_.flip, operation, operation, erasing, dic
 train_dataloader = dict(dataset=dict(type=dataset_type, data_root=data_root, pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(type=dataset_type, data_root=data_root))
 test_dataloader = val_dataloader
+# no mixup and no CutMix after 175 epochs, as in the public code
+custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

@@ -8,19 +8,9 @@ scale = (2048, 1024)
 stride = (512, 512)  # of the windows in tests
 num_classes = 19
 
-train_pipeline = [
-    _base_.load_image,
-    dict(type='LoadAnnotations'),
-    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    *_base_.augment,
-]
-test_pipeline = [
-    _base_.load_image,
-    dict(type='Resize', scale=scale, keep_ratio=True),
-    dict(type='LoadAnnotations'),
-    _base_.pack,
-]
+crop = dict(_base_.random_crop, crop_size=crop_size)
+train_pipeline = [*_base_.loaded, dict(_base_.random_resize, scale=scale), crop, *_base_.augment]
+test_pipeline = [_base_.load_image, dict(_base_.resize_test, scale=scale), _base_.load_labels, _base_.pack]
 dataset = dict(type='CityscapesDataset', data_root=data_root)
 train_files = dict(data_prefix=dict(img_path='leftImg8bit/train', seg_map_path='gtFine/train'))
 val_files = dict(data_prefix=dict(img_path='leftImg8bit/val', seg_map_path='gtFine/val'))

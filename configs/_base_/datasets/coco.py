@@ -1,8 +1,4 @@
-"""COCO 2017, what its tasks share: the files of its boxes and masks, two images a GPU, one at a time to test.
-
-The dataset that inherits this sets the pipelines, and which of boxes and masks are evaluated.
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
-"""
+"""COCO 2017, what its tasks share: the files of its boxes and masks, two images a GPU, one at a time to test."""
 
 default_scope = 'mmdet'
 visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
@@ -10,7 +6,6 @@ visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBa
 data_root = 'data/coco/'
 train_ann_file = 'annotations/instances_train2017.json'
 val_ann_file = 'annotations/instances_val2017.json'
-# parts of the pipelines
 load_image = dict(type='LoadImageFromFile')
 load_boxes = dict(type='LoadAnnotations', with_bbox=True)
 load_masks = dict(type='LoadAnnotations', with_bbox=True, with_mask=True)

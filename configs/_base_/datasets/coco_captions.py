@@ -1,8 +1,6 @@
 """COCO's captions by Karpathy's splits; retrieval on 5,000 images, and zero-shot accuracy on ImageNet-1K as the test.
 
-`data_root` is the only path; it holds `coco/` (`train2014/`, `val2014/`, and in `annotations/` the lists
-`coco_karpathy_train.json` and `coco_karpathy_test.json`, as mmpretrain reads them) and `imagenet/`. BERT's vocabulary
-is `coco/annotations/bert-uncased.txt`.
+BERT's vocabulary is `coco/annotations/bert-uncased.txt`.
 """
 
 _base_ = 'big_vision.py'

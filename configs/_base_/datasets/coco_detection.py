@@ -1,7 +1,4 @@
-"""COCO 2017 with boxes, DETR's pipeline: that of `coco_instance.py` without masks and the last crop.
-
-As in DETR's code, the longer side is not limited before the random crop.
-"""
+"""COCO 2017 with boxes, DETR's pipeline; as in its code, the longer side is not limited before the random crop."""
 
 _base_ = 'coco.py'
 

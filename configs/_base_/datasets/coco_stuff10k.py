@@ -8,20 +8,10 @@ scale = (2048, 512)
 stride = (341, 341)  # of the windows in tests
 num_classes = 171
 
-train_pipeline = [
-    _base_.load_image,
-    _base_.load_reduced,
-    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    *_base_.augment,
-]
-test_pipeline = [
-    _base_.load_image,
-    dict(type='Resize', scale=scale, keep_ratio=True),
-    _base_.stretch,
-    _base_.load_reduced,
-    _base_.pack,
-]
+crop = dict(_base_.random_crop, crop_size=crop_size)
+train_pipeline = [*_base_.loaded_reduced, dict(_base_.random_resize, scale=scale), crop, *_base_.augment]
+resized = [_base_.load_image, dict(_base_.resize_test, scale=scale)]
+test_pipeline = [*resized, _base_.stretch, _base_.load_reduced, _base_.pack]
 dataset = dict(type='COCOStuffDataset', data_root=data_root, reduce_zero_label=True)
 train_files = dict(data_prefix=dict(img_path='images/train2014', seg_map_path='annotations/train2014'))
 val_files = dict(data_prefix=dict(img_path='images/test2014', seg_map_path='annotations/test2014'))

@@ -1,7 +1,4 @@
-"""Fashion-MNIST, grey images of 28x28 pixels, from the gzipped files of Debian's package `dataset-fashion-mnist`.
-
-`data_root` is the only path. Images are flipped; nothing else is done to them.
-"""
+"""Fashion-MNIST, grey images of 28x28 pixels, from the gzipped files of Debian's package `dataset-fashion-mnist`."""
 
 default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')

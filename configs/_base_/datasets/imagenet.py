@@ -1,7 +1,4 @@
-"""ImageNet-1K at 224 with DeiT's augmentation: RandAugment, random erasing, each image three times.
-
-Mixup and CutMix are in the configs, as `model.train_cfg`. `data_root` is the only path; it holds `train` and `val`.
-"""
+"""ImageNet-1K at 224 with DeiT's augmentation: RandAugment, random erasing, each image three times."""
 
 default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
@@ -38,8 +35,7 @@ train_pipeline = [
     erasing,
     dict(type='PackInputs'),
 ]
-# The papers do not give the crop ratio. DeiT's later code keeps 224 of 256 (0.875), by which epochs are validated;
-# LaPE's code resizes to 224 itself (1.0), which the last validation and each test evaluate, too.
+# DeiT's crop ratio; LaPE's 1.0 is evaluated by the hook below
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='ResizeEdge', scale=int(img_size / 0.875), edge='short', **resize),

@@ -1,8 +1,6 @@
 """ImageNet-21k, evaluated by 25-shot accuracy on ImageNet-1K: 25 training images of each class, three seeds.
 
-`data_root` is the only path; it holds `imagenet21k/` (`train/`, and `meta/train.txt` if there is a list) and
-`imagenet/` (`train/`, `val/`). There are 21,843 classes, as in big_vision; `--cfg-options data_root=DIR/` takes the
-number of another release from its folders. A config may choose a magnitude of RandAugment.
+There are 21,843 classes, as in big_vision; `--cfg-options data_root=DIR/` takes the number of another release.
 """
 
 _base_ = 'big_vision.py'

@@ -1,8 +1,4 @@
-"""ImageNet-1K as big_vision has it: 99 % of the training images, the validation images for the score.
-
-The last percent is where the Dual PatchNorm paper chose its recipe; 93,000 steps of 4096 are 300 epochs of the others.
-`data_root` is the only path; it holds `train` and `val`. A config chooses the magnitude of RandAugment.
-"""
+"""ImageNet-1K as big_vision has it: 99 % of the training images, the validation images for the score."""
 
 _base_ = 'big_vision.py'
 

@@ -1,7 +1,4 @@
-"""ImageNet-1K at 224 with T2T-ViT's augmentation: RandAugment, random erasing, each image once.
-
-Mixup and CutMix are in the configs, as `model.train_cfg`. `data_root` is the only path; it holds `train` and `val`.
-"""
+"""ImageNet-1K at 224 with T2T-ViT's augmentation: RandAugment, random erasing, each image once."""
 
 _base_ = 'imagenet.py'
 

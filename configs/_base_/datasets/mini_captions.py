@@ -1,8 +1,4 @@
-"""Captions of the mini data's scenes, for retrieval; single digits, for zero-shot accuracy, are the test.
-
-`data_root` is the only path; `mmlape make-mini-data DIR` writes its two folders. A scene at half its size has digits
-of the size that the single ones have.
-"""
+"""Captions of the mini data's scenes, for retrieval; single digits, for zero-shot accuracy, are the test."""
 
 default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')

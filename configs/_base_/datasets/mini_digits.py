@@ -1,7 +1,4 @@
-"""The mini data for classification: single handwritten digits, one folder per class; no flips.
-
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
-"""
+"""The mini data for classification: single handwritten digits, one folder per class; no flips."""
 
 default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')

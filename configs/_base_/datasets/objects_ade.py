@@ -1,7 +1,4 @@
-"""Photographed objects in ADE20K's layout, on a canvas of 256: `mmlape make-mini-data data/objects --objects`.
-
-Images are read as they are drawn, so that objects have the same size on every canvas. Objects are mirrored already.
-"""
+"""Photographed objects in ADE20K's layout, on a canvas of 256: `mmlape make-mini-data data/objects --objects`."""
 
 _base_ = 'segmentation.py'
 

@@ -8,20 +8,10 @@ scale = (520, 520)
 stride = (320, 320)  # of the windows in tests
 num_classes = 59
 
-train_pipeline = [
-    _base_.load_image,
-    _base_.load_reduced,
-    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    *_base_.augment,
-]
-test_pipeline = [
-    _base_.load_image,
-    dict(type='Resize', scale=(4096, 520), keep_ratio=True),
-    _base_.stretch,
-    _base_.load_reduced,
-    _base_.pack,
-]
+crop = dict(_base_.random_crop, crop_size=crop_size)
+train_pipeline = [*_base_.loaded_reduced, dict(_base_.random_resize, scale=scale), crop, *_base_.augment]
+resized = [_base_.load_image, dict(_base_.resize_test, scale=(4096, 520))]
+test_pipeline = [*resized, _base_.stretch, _base_.load_reduced, _base_.pack]
 dataset = dict(
     type='PascalContextDataset59',
     data_root=data_root,

@@ -1,8 +1,4 @@
-"""Sun397: 397 kinds of scenes, trained and tested on the first of its ten published partitions, 19,850 images each.
-
-The Dual PatchNorm paper does not say which split it has; TensorFlow Datasets' has 76,128 images to train.
-`data_root` is the only path; it holds `SUN397/` and `Partitions/`. A config may choose RandAugment.
-"""
+"""Sun397: 397 kinds of scenes, trained and tested on the first of its ten published partitions, 19,850 images each."""
 
 _base_ = 'big_vision.py'
 

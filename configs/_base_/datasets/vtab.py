@@ -1,8 +1,4 @@
-"""A set of VTAB-1k by its published lists: trained on 800 images, validated on 200, without augmentation.
-
-The config that inherits this names the set: `vtab`, `num_classes`, `data_root` and the datasets' `metainfo`. There are
-`train800.txt`, `val200.txt`, `train800val200.txt` and `test.txt` in it, whose lines are "path label".
-"""
+"""A set of VTAB-1k by its published lists, named by the config: trained on 800 images, validated on 200."""
 
 default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')

@@ -1,9 +1,15 @@
-"""ATSS with FPN over ViT-Adapter-S, for 80 classes; the head is mmdetection's.
+"""ATSS with FPN over ViT-Adapter-S, for 80 classes; the head is mmdetection's."""
 
-Attention is global in the last layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four
-maps take the features of the last layer; the head reads those of strides 8 to 128.
-"""
-
+tower = dict(
+    num_classes=80,
+    in_channels=256,
+    stacked_convs=4,
+    feat_channels=256,
+    anchor_generator=dict(
+        type='AnchorGenerator', ratios=[1.0], octave_base_scale=8, scales_per_octave=1, strides=[8, 16, 32, 64, 128]
+    ),
+    loss_bbox=dict(type='GIoULoss', loss_weight=2.0),
+)
 model = dict(
     type='ATSS',
     data_preprocessor=dict(
@@ -31,18 +37,7 @@ model = dict(
         bbox_coder=dict(type='DeltaXYWHBBoxCoder', target_means=[0.0] * 4, target_stds=[0.1, 0.1, 0.2, 0.2]),
         loss_cls=dict(type='FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25, loss_weight=1.0),
         loss_centerness=dict(type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0),
-        num_classes=80,
-        in_channels=256,
-        stacked_convs=4,
-        feat_channels=256,
-        anchor_generator=dict(
-            type='AnchorGenerator',
-            ratios=[1.0],
-            octave_base_scale=8,
-            scales_per_octave=1,
-            strides=[8, 16, 32, 64, 128],
-        ),
-        loss_bbox=dict(type='GIoULoss', loss_weight=2.0),
+        **tower,
     ),
     train_cfg=dict(assigner=dict(type='ATSSAssigner', topk=9), allowed_border=-1, pos_weight=-1, debug=False),
     test_cfg=dict(

@@ -1,8 +1,4 @@
-"""Cascade Mask R-CNN with FPN over ViT-Adapter-S, 80 classes; heads of four convolutions with SyncBN and GIoU.
-
-Attention is global in the last layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four
-maps take the features of the last layer.
-"""
+"""Cascade Mask R-CNN with FPN over ViT-Adapter-S, 80 classes; heads of four convolutions with SyncBN and GIoU."""
 
 _base_ = 'mmdet::_base_/models/cascade-mask-rcnn_r50_fpn.py'
 

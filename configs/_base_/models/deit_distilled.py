@@ -1,7 +1,4 @@
-"""DeiT-Ti with a distillation token as an image classifier for 1000 classes.
-
-The teacher is timm's RegNetY-16GF; set `model.teacher_checkpoint` to its file, or `model.teacher` to another one.
-"""
+"""DeiT-Ti with a distillation token as an image classifier for 1000 classes."""
 
 _base_ = 'deit.py'
 

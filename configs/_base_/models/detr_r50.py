@@ -1,7 +1,4 @@
-"""DETR over ResNet-50 with frozen batch norms, 100 queries, 80 classes; all but the encoder is mmdetection's.
-
-The map into the transformer starts with PyTorch's own values, as in DETR's code, not with Xavier's.
-"""
+"""DETR over ResNet-50 with frozen batch norms, 100 queries, 80 classes; all but the encoder is mmdetection's."""
 
 embed_dims = 256
 drop_rate = 0.1

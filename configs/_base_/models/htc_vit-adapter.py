@@ -1,9 +1,4 @@
-"""HTC++ over ViT-Adapter-L: Hybrid Task Cascade with attention on the last map, FPN and a semantic branch.
-
-80 classes, 183 of COCO-Stuff in the semantic branch; boxes are suppressed softly. Attention is global in the last
-layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four maps take the features of the last
-layer.
-"""
+"""HTC++ over ViT-Adapter-L: Hybrid Task Cascade with attention on the last map, FPN and a semantic branch."""
 
 _base_ = 'mmdet::_base_/models/cascade-mask-rcnn_r50_fpn.py'
 

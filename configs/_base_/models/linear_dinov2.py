@@ -1,9 +1,4 @@
-"""DINOv2's linear head on its frozen ViT-S/14 without registers, for 150 classes.
-
-It reads the last layer through the final norm; 'ms' reads the last four side by side, each through it. Windows are
-padded on all sides to complete patches; the PE is resized as DINOv2 does it. The released files of heads load into
-these models.
-"""
+"""DINOv2's linear head on its frozen ViT-S/14 without registers, for 150 classes."""
 
 _base_ = 'linear_vit.py'
 

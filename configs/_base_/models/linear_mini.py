@@ -5,7 +5,6 @@ _base_ = 'linear_vit.py'
 embed_dims = 128
 model = dict(
     data_preprocessor=dict(size=(128, 128)),
-    # attention in windows of the pretrained size: its PE, which is repeated, fits every window
     backbone=dict(
         arch=dict(
             _delete_=True, embed_dims=embed_dims, num_layers=4, num_heads=4, feedforward_channels=4 * embed_dims

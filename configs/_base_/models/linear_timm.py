@@ -1,7 +1,4 @@
-"""A linear map from the frozen features of DINOv2-S, with registers, to 150 classes.
-
-Logits at the stride of the patches are resized to the image; there is no other head, and no dropout.
-"""
+"""A linear map from the frozen features of DINOv2-S, with registers, to 150 classes."""
 
 _base_ = 'linear_vit.py'
 

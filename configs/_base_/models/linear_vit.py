@@ -1,12 +1,8 @@
-"""ViT-B/16 and one linear layer on its last layer's patch tokens, which no norm precedes, for 150 classes.
-
-Logits at the stride of the patches are resized to the image; there is no other head, and no dropout.
-"""
+"""ViT-B/16 and one linear layer on its last layer's patch tokens, which no norm precedes, for 150 classes."""
 
 embed_dims = 768
 model = dict(
     type='EncoderDecoder',
-    # images are normalised as the weights expect, and padded to the crop
     data_preprocessor=dict(
         type='SegDataPreProcessor',
         mean=[123.675, 116.28, 103.53],

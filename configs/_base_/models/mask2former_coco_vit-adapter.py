@@ -1,8 +1,4 @@
-"""Mask2Former for instances on COCO over ViT-Adapter-S, for 80 classes; all but the pixel decoder is mmdetection's.
-
-All four maps take the features of the last layer, and attention is global in the last layer of each interaction
-block, in windows of 14 x 14 tokens elsewhere.
-"""
+"""Mask2Former for instances on COCO over ViT-Adapter-S, for 80 classes; all but the pixel decoder is mmdetection's."""
 
 width, num_heads = 256, 8
 dropless = dict(attn_drop=0.0, proj_drop=0.0, batch_first=True)

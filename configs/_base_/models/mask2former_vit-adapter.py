@@ -1,14 +1,10 @@
-"""Mask2Former for semantic segmentation over ViT-Adapter-S, for 150 classes; the head is mmsegmentation's.
-
-Map k takes the features after interaction k. Scores are resized to the image, as in ViT-Adapter's released models.
-"""
+"""Mask2Former for semantic segmentation over ViT-Adapter-S, for 150 classes; the head is mmsegmentation's."""
 
 width, num_heads = 256, 8
 ffn = dict(num_fcs=2, ffn_drop=0.0, act_cfg=dict(type='ReLU', inplace=True))
 attention = dict(embed_dims=width, num_heads=num_heads, attn_drop=0.0, proj_drop=0.0, batch_first=True)
 model = dict(
     type='EncoderDecoder',
-    # images are normalised as the weights expect, and padded to the crop
     data_preprocessor=dict(
         type='SegDataPreProcessor',
         mean=[123.675, 116.28, 103.53],

@@ -1,8 +1,4 @@
-"""Mask R-CNN with FPN over DINOv2-S of timm and its adapter, for 80 classes.
-
-Configs follow timm: layer decay, and no weight decay on vectors, position embeddings and prefix tokens. The rate of
-the layer decay is our choice. A frozen ViT is only read.
-"""
+"""Mask R-CNN with FPN over DINOv2-S of timm and its adapter, for 80 classes."""
 
 _base_ = 'mmdet::_base_/models/mask-rcnn_r50_fpn.py'
 

@@ -1,8 +1,4 @@
-"""Mask R-CNN with FPN over ViT-Adapter-Ti; the heads are mmdetection's own, for 80 classes.
-
-Attention is global in the last layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four
-maps take the features of the last layer.
-"""
+"""Mask R-CNN with FPN over ViT-Adapter-Ti; the heads are mmdetection's own, for 80 classes."""
 
 _base_ = 'mmdet::_base_/models/mask-rcnn_r50_fpn.py'
 

@@ -1,7 +1,4 @@
-"""The small DeiT of `deit_digits.py` in an adapter, which the recipes of the mini data put into their models.
-
-Attention is in windows of the pretrained grid, whose PE is repeated.
-"""
+"""The small DeiT of `deit_digits.py` in an adapter, which the recipes of the mini data put into their models."""
 
 embed_dims = 128
 mini_arch = dict(embed_dims=embed_dims, num_layers=4, num_heads=4, feedforward_channels=4 * embed_dims)

@@ -1,8 +1,4 @@
-"""Plain-DETR with 300 queries over MAE-B of timm, whose last layer is read, for 80 classes.
-
-Widths, layers and queries are Plain-DETR's (its code has Swin-S, pretrained by masked images too). In training further
-1,500 queries learn from each object six times.
-"""
+"""Plain-DETR with 300 queries over MAE-B of timm, whose last layer is read, for 80 classes."""
 
 model = dict(
     type='mmlape.PlainDETR',

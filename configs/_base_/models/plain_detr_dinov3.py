@@ -1,7 +1,4 @@
-"""DINOv3's Plain-DETR over frozen DINOv3-B: four layers, 2 x 2 windows beside the image, an encoder, 1,500 queries.
-
-Values are those of DINOv3's code; its windows are 2 x 2 for ViT-L+ and 3 x 3 for ViT-7B.
-"""
+"""DINOv3's Plain-DETR over frozen DINOv3-B: four layers, 2 x 2 windows beside the image, an encoder, 1,500 queries."""
 
 _base_ = 'plain_detr.py'
 

@@ -1,12 +1,8 @@
-"""PMT: a plain mask decoder of six layers over frozen DINOv3-L, for 150 classes.
-
-The tokens of four layers are read, with class token and registers; masks have stride 4.
-"""
+"""PMT: a plain mask decoder of six layers over frozen DINOv3-L, for 150 classes."""
 
 width = 1024
 model = dict(
     type='EncoderDecoder',
-    # images are normalised as the weights expect, and padded to the crop
     data_preprocessor=dict(
         type='SegDataPreProcessor',
         mean=[123.675, 116.28, 103.53],

@@ -2,7 +2,6 @@
 
 model = dict(
     type='EncoderDecoder',
-    # images are normalised as the weights expect, and padded to the crop
     data_preprocessor=dict(
         type='SegDataPreProcessor',
         mean=[123.675, 116.28, 103.53],

@@ -1,8 +1,4 @@
-"""Sparse R-CNN with FPN over ViT-Adapter-S, 300 proposals, six stages, 80 classes; the heads are mmdetection's.
-
-Attention is global in the last layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four
-maps take the features of the last layer.
-"""
+"""Sparse R-CNN with FPN over ViT-Adapter-S, 300 proposals, six stages, 80 classes; the heads are mmdetection's."""
 
 num_stages = 6
 num_proposals = 300

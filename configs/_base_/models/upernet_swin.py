@@ -1,7 +1,4 @@
-"""UperNet over Swin-T, for 150 classes, with an auxiliary FCN head on the map of stride 16.
-
-Swin-S has the same widths.
-"""
+"""UperNet over Swin-T, for 150 classes, with an auxiliary FCN head on the map of stride 16; Swin-S is as wide."""
 
 _base_ = 'upernet_vit-adapter.py'
 

@@ -1,8 +1,4 @@
-"""UperNet over DINOv2-S of timm and its adapter, for 150 classes.
-
-Configs follow timm: layer decay, and no weight decay on vectors, position embeddings and prefix tokens. The rate of
-the layer decay is our choice.
-"""
+"""UperNet over DINOv2-S of timm and its adapter, for 150 classes."""
 
 _base_ = 'upernet_vit-adapter.py'
 

@@ -1,14 +1,10 @@
-"""UperNet over ViT-Adapter-Ti, for 150 classes, with an auxiliary FCN head on the map of stride 16.
-
-Attention is global in all layers. Map k takes the features after interaction k.
-"""
+"""UperNet over ViT-Adapter-Ti, for 150 classes, with an auxiliary FCN head on the map of stride 16."""
 
 shared_head = dict(
     num_classes=150, dropout_ratio=0.1, norm_cfg=dict(type='SyncBN', requires_grad=True), align_corners=False
 )
 model = dict(
     type='EncoderDecoder',
-    # images are normalised as the weights expect, and padded to the crop
     data_preprocessor=dict(
         type='SegDataPreProcessor',
         mean=[123.675, 116.28, 103.53],

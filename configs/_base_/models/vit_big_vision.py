@@ -1,7 +1,4 @@
-"""ViT-S/16 as big_vision's AugReg recipes have it, for 1000 classes: sigmoid loss, a tanh layer before the head.
-
-The PE has no row for the class token and starts with a standard deviation of 1/sqrt(D); the GELU is the tanh form.
-"""
+"""ViT-S/16 as big_vision's AugReg recipes have it, for 1000 classes: sigmoid loss, a tanh layer before the head."""
 
 embed_dims = 384
 model = dict(

@@ -1,8 +1,4 @@
-"""ViT-B/32 as big_vision has it, to fine-tune on another set: its sigmoid loss, and a new head of zeros.
-
-`load_from` is a complete model of ImageNet-1K, whose head is left out; its tanh layer is kept. B/16 by
-`model.backbone.patch_size=16`, Dual PatchNorm by `model.backbone.patch_norm=dual`.
-"""
+"""ViT-B/32 as big_vision has it, to fine-tune on another set: its sigmoid loss, and a new head of zeros."""
 
 _base_ = 'vit_big_vision.py'
 

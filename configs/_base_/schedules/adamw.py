@@ -1,9 +1,7 @@
 """AdamW, the optimiser of most schedules, with weight decay 0.05, but none on level embeddings, norms and biases.
 
-Position encodings never decay. A custom key applies to every parameter whose name contains it, and only to what it
-sets: `backbone=dict(lr_mult=0.1)` leaves these decays as they are. 'norm' also covers the norms of a PE and of
-patches. `norm_decay_mult` covers norms with other names (batch norms in a sequence). LayerScale and injector gammas
-are decayed, as in ViT-Adapter's public recipe.
+Position encodings never decay. 'norm' also covers the norms of a PE and of patches, `norm_decay_mult` norms with other
+names (batch norms in a sequence). LayerScale and injector gammas are decayed, as in ViT-Adapter's public recipe.
 """
 
 no_decay = dict(decay_mult=0.0)
@@ -16,5 +14,5 @@ optim_wrapper = dict(
 # what a config may choose as `optim_wrapper.paramwise_cfg`: timm's rule with a decay of the rate by layers is added to
 # the above, Swin's and that of ViT-Adapter's public code replace it
 timm_decay = dict(layer_decay_rate=0.9, flat_decay_mult=0.0, custom_keys=dict(cls_token=no_decay, reg_token=no_decay))
-swin_decay = dict(custom_keys=dict(norm=no_decay))
-layer_decay = dict(layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
+swin_decay = dict(_delete_=True, custom_keys=dict(norm=no_decay))
+layer_decay = dict(_delete_=True, layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)

@@ -1,7 +1,4 @@
-"""UperNet's schedule: 160,000 iterations of AdamW at 2e-5, 1,500 of linear warm-up, then linear decay to 0.
-
-`train_cfg.max_iters` is the only length: the learning rate decays until training ends.
-"""
+"""UperNet's schedule: 160,000 iterations of AdamW at 2e-5, 1,500 of linear warm-up, then linear decay to 0."""
 
 _base_ = ['adamw.py', 'iterations.py']
 
@@ -16,5 +13,4 @@ param_scheduler = [
     dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
 default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=2, save_best='mIoU', rule='greater'))
-# the learning rate is for 4 GPUs x 2 images
 auto_scale_lr = dict(enable=False, base_batch_size=8)

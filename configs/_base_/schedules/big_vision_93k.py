@@ -1,7 +1,6 @@
 """big_vision's AugReg schedule: 93,000 steps of 4096 images, AdamW at 1e-3, 10,000 steps of warm-up, a cosine to 0.
 
-Its weight decay of 1e-4 multiplies the schedule, not the rate: torch's is 1e-4 / 1e-3. Only kernels decay. Its first
-moment is kept in bfloat16, ours in float32. Fewer GPUs: keep the batch by `--accumulate`.
+Its weight decay of 1e-4 multiplies the schedule, not the rate: torch's is 1e-4 / 1e-3. Only kernels decay.
 """
 
 _base_ = ['adamw.py', 'iterations.py']

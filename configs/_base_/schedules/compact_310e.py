@@ -1,9 +1,4 @@
-"""Compact Transformers' 310 epochs at batch 128: AdamW, timm's cosine to 1e-5 at 300, then 10 there; 10 of warm-up.
-
-LaPE's Table I says SGD with these rates and this decay. Every public config of these models says AdamW, and the four
-of CIFAR at 300 epochs have the very same rates and decay; so do we. The rate is not scaled with the batch. Only biases
-and norms do not decay: the PE does.
-"""
+"""Compact Transformers' 310 epochs at batch 128: AdamW, timm's cosine to 1e-5 at 300, then 10 there; 10 of warm-up."""
 
 _base_ = ['adamw.py', 'epochs.py']
 

@@ -1,8 +1,4 @@
-"""DeiT's 300 epochs: AdamW at 5e-4 per 512 images of the batch, 5 epochs of warm-up, a cosine to 1e-5 from epoch 0.
-
-The public code scales the papers' 5e-4 by batch / 512, so a batch of 1024 trains at 1e-3. With fewer GPUs,
-keep the batch by `--accumulate` or scale the rate by `--auto-scale-lr`. The rate changes with every epoch, as timm's.
-"""
+"""DeiT's 300 epochs: AdamW at 5e-4 per 512 images of the batch, 5 epochs of warm-up, a cosine to 1e-5 from epoch 0."""
 
 _base_ = ['adamw.py', 'epochs.py']
 

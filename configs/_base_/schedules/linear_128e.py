@@ -1,7 +1,4 @@
-"""The linear decoder's 128 epochs of ADE20K in steps: AdamW at 3e-5 without warm-up, polynomial decay (0.9) to 0.
-
-Norms and biases do not decay; PE and class token do. A fraction of the data is trained for as many steps.
-"""
+"""The linear decoder's 128 epochs of ADE20K in steps: AdamW at 3e-5 without warm-up, polynomial decay (0.9) to 0."""
 
 _base_ = 'iterations.py'
 
@@ -18,5 +15,4 @@ optim_wrapper = dict(
 )
 param_scheduler = [dict(type='PolyLR', power=0.9, eta_min=0.0, by_epoch=False, begin=0)]
 default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=2, save_best='mIoU', rule='greater'))
-# the learning rate is for 4 GPUs x 4 images
 auto_scale_lr = dict(enable=False, base_batch_size=16)

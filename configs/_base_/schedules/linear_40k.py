@@ -17,5 +17,4 @@ param_scheduler = [
     dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
 default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=2, save_best='mIoU', rule='greater'))
-# the learning rate is for 4 GPUs x 4 images
 auto_scale_lr = dict(enable=False, base_batch_size=16)

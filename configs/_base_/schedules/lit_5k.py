@@ -1,8 +1,6 @@
 """LiT's public COCO recipe: the text tower, the loss and 5,000 steps of 4096 pairs, Adam at 1e-3, a cosine to 0.
 
-From big_vision's `lit_coco.py`, last in the parent of its commit 3b8e5ab. There the text tower is BERT-base from its
-checkpoint; here, as in Dual PatchNorm's Table 4, it is trained from scratch, at that size. Its weight decay of 0.01
-multiplies the schedule, not the rate: torch's is 0.01 / 1e-3. Only kernels decay.
+From big_vision's `lit_coco.py`, whose weight decay of 0.01 multiplies the schedule, not the rate. Only kernels decay.
 """
 
 _base_ = ['adamw.py', 'iterations.py']

@@ -1,7 +1,4 @@
-"""160k iterations of Mask2Former in ViT-Adapter's public code: AdamW with layer decay, linear warm-up and decay.
-
-Queries and output layers of the head train at the rate of the embeddings, and all but vectors decays.
-"""
+"""160k iterations of Mask2Former in ViT-Adapter's public code: AdamW with layer decay, linear warm-up and decay."""
 
 _base_ = 'iterations.py'
 

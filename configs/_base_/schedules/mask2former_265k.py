@@ -1,7 +1,4 @@
-"""Mask2Former's 265,500 iterations on COCO: AdamW at 1e-4, a tenth of the rate after 191,750 and 236,000, 16 images.
-
-Gradients are clipped to a norm of 0.01, and an average of the weights is evaluated, as in ViT-Adapter's public code.
-"""
+"""Mask2Former's 265,500 iterations on COCO: AdamW at 1e-4, a tenth of it after 191,750 and 236,000, 16 images."""
 
 _base_ = ['adamw.py', 'iterations.py']
 
@@ -14,5 +11,4 @@ param_scheduler = [dict(type='MultiStepLR', milestones=[191750, 236000], gamma=0
 # with the batch statistics of the same average
 custom_hooks = [dict(type='EMAHook', ema_type='ExpMomentumEMA', momentum=0.0001, update_buffers=True, priority=49)]
 default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=3))
-# the learning rate is for 16 GPUs x 1 image
 auto_scale_lr = dict(enable=False, base_batch_size=16)

@@ -1,16 +1,11 @@
-"""One or two minutes on two CPU cores, in iterations: AdamW, a short warm-up, then linear decay to 0.
-
-`train_cfg.max_iters` is the only length: the learning rate decays until training ends.
-"""
+"""One or two minutes on two CPU cores, in iterations: AdamW, a short warm-up, then linear decay to 0."""
 
 _base_ = ['adamw.py', 'iterations.py']
 
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=400, val_interval=100)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
-# the new heads learn faster than the pretrained backbone
 optim_wrapper = dict(
-    # few steps need a shorter average of squared gradients; fused, a step on the CPU takes a tenth less time
     optimizer=dict(lr=1e-3, betas=(0.9, 0.99), fused=True),
     clip_grad=dict(max_norm=1.0),
     paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.3))),

@@ -1,13 +1,8 @@
-"""Plain-DETR's 12 epochs: AdamW at 2e-4, 1,000 iterations of warm-up, a tenth after epoch 11, 16 images a step.
+"""Plain-DETR's 12 epochs: AdamW at 2e-4, 1,000 iterations of warm-up, a tenth after epoch 11, 16 images a step."""
 
-Norms, biases and the MLPs of BoxRPB are not decayed; gradients are clipped at 0.1.
-"""
-
-_base_ = 'adamw.py'
+_base_ = ['adamw.py', 'detection.py']
 
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)
-val_cfg = dict(type='ValLoop')
-test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
     optimizer=dict(lr=2e-4),
     clip_grad=dict(max_norm=0.1, norm_type=2),
@@ -17,12 +12,4 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=1000),
     dict(type='MultiStepLR', milestones=[11], gamma=0.1, by_epoch=True),
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50),
-    checkpoint=dict(
-        type='CheckpointHook', interval=1, max_keep_ckpts=3, save_best='coco/bbox_mAP', rule='greater', save_last=True
-    ),
-)
-log_processor = dict(by_epoch=True)
-# the learning rate is for 8 GPUs x 2 images
 auto_scale_lr = dict(enable=False, base_batch_size=16)

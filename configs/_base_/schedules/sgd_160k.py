@@ -1,7 +1,4 @@
-"""Segmenter's schedule: 160,000 iterations of SGD at 1e-3 without weight decay, polynomial decay (0.9) to 1e-5.
-
-`train_cfg.max_iters` is the only length: the learning rate decays until training ends.
-"""
+"""Segmenter's schedule: 160,000 iterations of SGD at 1e-3 without weight decay, polynomial decay (0.9) to 1e-5."""
 
 _base_ = 'iterations.py'
 
@@ -16,5 +13,4 @@ optim_wrapper = dict(
 )
 param_scheduler = [dict(type='PolyLR', power=0.9, eta_min=1e-5, by_epoch=False, begin=0)]
 default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=2, save_best='mIoU', rule='greater'))
-# the learning rate is for 4 GPUs x 2 images
 auto_scale_lr = dict(enable=False, base_batch_size=8)

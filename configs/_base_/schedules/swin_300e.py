@@ -1,8 +1,4 @@
-"""Swin's 300 epochs: AdamW at 5e-4 per 512 images, 20 epochs of warm-up, a cosine to 5e-6; gradients clipped at 5.
-
-LaPE's Table I has 5e-4 at a batch of 512, to which the public code's rates, for 1024, are scaled.
-As there, the cosine begins after the warm-up, and the rate changes with every iteration.
-"""
+"""Swin's 300 epochs: AdamW at 5e-4 per 512 images, 20 epochs of warm-up, a cosine to 5e-6; gradients clipped at 5."""
 
 _base_ = ['adamw.py', 'epochs.py']
 

@@ -1,7 +1,4 @@
-"""T2T-ViT's 310 epochs: AdamW at 1e-3, 10 epochs of warm-up, a cosine to 1e-5 until epoch 300, 10 epochs at 1e-5.
-
-The rate is not scaled by the batch: the LaPE paper has 1e-3 at 1024, T2T-ViT's public code at 512.
-"""
+"""T2T-ViT's 310 epochs: AdamW at 1e-3, 10 epochs of warm-up, a cosine to 1e-5 until epoch 300, 10 epochs at 1e-5."""
 
 _base_ = ['adamw.py', 'epochs.py']
 

@@ -1,8 +1,4 @@
-"""T2T-ViT's fine-tuning: 60 epochs of SGD at batch 128, 5e-2 and a cosine to 2e-4; the backbone at a hundredth of it.
-
-Rate, decay, batch and length are in MPVG's paper, too; the rest is T2T-ViT's public code's. Everything is decayed. The
-public code leaves class token and last norm out of the optimiser; here they train at the rate of the backbone.
-"""
+"""T2T-ViT's fine-tuning: 60 epochs of SGD at batch 128, 5e-2 and a cosine to 2e-4; the backbone at a hundredth."""
 
 _base_ = 'epochs.py'
 

@@ -1,7 +1,4 @@
-"""DPN's fine-tuning on VTAB: 2,500 steps of SGD, 200 of warm-up, then a cosine to 0; clipped at 1, no weight decay.
-
-The rate is that of the paper's listing; `mmlape vtab` chooses among several. Validated once, at the end.
-"""
+"""DPN's fine-tuning on VTAB: 2,500 steps of SGD, 200 of warm-up, then a cosine to 0; clipped at 1, no weight decay."""
 
 _base_ = 'iterations.py'
 
