@@ -78,12 +78,6 @@ def test_a_complete_model_of_another_joining_is_refused(tmp_path, stored, wanted
     assert 'trained with' in load_model(Segmentor(**wanted), path, strict=False).problems[0]
 
 
-def test_a_mismatch_that_was_asked_for_is_a_note(tmp_path, warnings):
-    path = run_file(tmp_path / 'a.pth', vit())
-    report = load_backbone(vit(pe_joining='lape'), path, allow_joining_mismatch=True)
-    assert not warnings and report.notes == ["trained with pe_joining='default', but the model has pe_joining='lape'"]
-
-
 @pytest.mark.parametrize(
     ('kwargs', 'note'),
     [

@@ -2,7 +2,7 @@
 
 import shutil
 
-from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg, refusal
+from data_helpers import ade_cfg, build, coco_cfg, edit, folder_cfg, refusal
 from each import each
 
 from mmlape.lab.datasets.checks import check_data
@@ -51,21 +51,6 @@ def test_classes_of_the_config_that_are_not_those_of_the_data(mini):
     edit(path, lambda content: content['categories'][3].update(name='drei'))
     text = refusal(coco_cfg(mini / 'coco'))
     assert str(path) in text and 'only in the data: drei; only in the config: three' in text
-
-
-def test_lists_of_images_without_classes_or_labels(mini):
-    root = mini / 'digits'
-    names = sorted(path.relative_to(root).as_posix() for path in (root / 'train').rglob('*.png'))
-    lines = [f'{name} {FOLDERS.index(name.split("/")[1])}' for name in names]
-    (root / 'an image.png').write_bytes((root / names[0]).read_bytes())
-    (root / 'list.txt').write_text(f'an image.png 4\n{lines[0]}')
-    cfg = folder_cfg(root, metainfo=dict(classes=FOLDERS), ann_file='list.txt', data_prefix='')
-    assert check_data(cfg)[0].seen == {4, int(lines[0][-1])}
-    cfg = folder_cfg(root, ann_file='list.txt', data_prefix='', with_label=False)
-    (root / 'list.txt').write_text(names[0])
-    assert check_data(cfg)[0].images == 1
-    (root / 'list.txt').write_text(f'{names[0]}\nnowhere.png')
-    assert 'nowhere.png' in refusal(cfg)
 
 
 def test_heads_that_differ_from_the_data(mini):

@@ -23,7 +23,7 @@ from PIL import Image
 
 from mmlape.cli import main
 from mmlape.commands import fill_parser, parse_arguments
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.export.model import image_size
@@ -193,13 +193,6 @@ def test_names_that_fit_in_several_ways_are_asked_for(convert, names, message, t
         look(tmp_path, names=names)
 
 
-def test_much_that_is_ignored_is_a_warning(tmp_path):
-    maps(tmp_path, convert=lambda ids: np.where(np.arange(40)[:, None] < 21, 255, ids))
-    assert 'warning: 52.5% of the pixels are ignored' in look(tmp_path).remarks()[0]
-    maps(tmp_path, convert=lambda ids: np.where(np.arange(40)[:, None] < 20, 255, ids))
-    assert not look(tmp_path).remarks()
-
-
 @pytest.mark.parametrize('layout', MAPS)
 def test_label_maps(layout, tmp_path, monkeypatch):
     """What the dataset reads are the stripes that were drawn, under one id for each."""
@@ -236,15 +229,6 @@ def test_images_of_two_suffixes_are_linked_and_those_without_a_map_reported(tmp_
     assert 'no annotation: 1' in capsys.readouterr().out
     assert sum(len(read(cfg, split)) for split in ('train', 'val')) == 8
     assert all(path.is_symlink() for path in Path('data_data/images').iterdir())
-
-
-def test_pages_of_a_tiff_are_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    maps(Path('data'), 'images/{}.tiff')
-    page = Image.open('data/images/00.tiff')
-    page.save('data/images/00.tiff', save_all=True, append_images=[page, page])
-    assert main(['new', 'data', '--model', 'mini', '--iters', '20']) == 0
-    assert 'image of several pages' in ' '.join(capsys.readouterr().out.split())
 
 
 # boxes ---------------------------------------------------------------------------------------------------------------
@@ -529,13 +513,6 @@ def test_the_outline_wins_over_a_box_beside_it(tmp_path):
         np.testing.assert_allclose(one['bbox'], other['bbox'])
 
 
-def test_sides_of_labelme_are_numbers(tmp_path):
-    labelme(tmp_path)
-    rewrite(tmp_path, '00.json', lambda text: text.replace('"shapes"', '"imageHeight": "48", "shapes"', 1))
-    with pytest.raises(DataError, match=r'00\.json .*imageHeight="48" is not a whole number'):
-        look(tmp_path)
-
-
 def test_images_without_objects_are_trained_on(tmp_path, monkeypatch):
     """As many as the table counts."""
     monkeypatch.chdir(tmp_path)
@@ -730,18 +707,6 @@ def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, c
         parse_arguments(parser, words[2:])
 
 
-def test_the_same_seed_gives_the_same_split_and_another_one_another(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    maps(Path('data'), count=20)
-    lists = []
-    for seed in ('0', '0', '1'):
-        written('data', '--seed', seed, '--iters', '20', '--split', 'random')
-        lists.append(Path('data_data/val.txt').read_text())
-        shutil.rmtree('data_data')
-        Path('data.py').unlink()
-    assert lists[0] == lists[1] != lists[2]
-
-
 def test_balance_repeats_images_of_rare_classes(tmp_path, monkeypatch):
     """The threshold of ClassBalancedDataset is of shares of images, however many objects they have."""
     monkeypatch.chdir(tmp_path)
@@ -883,27 +848,6 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(case, tmp_path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ['data']
 
 
-def test_an_existing_config_is_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    maps(Path('data'))
-    Path('data.py').write_text('mine')
-    assert main(['new', 'data', '--model', 'mini']) == 1
-    assert 'data.py exists: remove it, or give another --out' in capsys.readouterr().err
-    assert Path('data.py').read_text() == 'mine'
-
-
-@pytest.mark.release  # a trial starts and resumes a run
-def test_a_trial_decides_the_length_and_prints_no_log(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    maps(Path('data'), count=4)
-    assert main(['new', 'data', '--model', 'mini', '--time', '2h']) == 0
-    out, err = capfd.readouterr()
-    assert 'an iteration takes ' in out and 'about 2:00:00 in all' in out
-    assert 'mmengine' not in out + err and len(out.splitlines()) < 30
-    cfg = Config.fromfile('data.py')
-    assert 50 <= cfg.train_cfg.max_iters <= 60_000
-
-
 def test_times():
     seconds = {'90s': 90, '30m': 1800, '2h': 7200, '1h30m': 5400, '0.5h': 1800}
     assert {text: parse_time(text) for text in seconds} == seconds
@@ -965,14 +909,3 @@ def test_a_fine_tuned_vit_has_a_rate_that_falls_from_its_last_layer(head, tmp_pa
     blocks = [rates[id(block.attn.qkv.weight)] for block in model.backbone.vit.blocks]
     assert blocks == pytest.approx([1e-4 * 0.8 ** (len(blocks) - place) for place in range(len(blocks))])
     assert max(rates.values()) == cfg.optim_wrapper.optimizer.lr == (0.01 if head == 'linear' else 0.001)
-
-
-def test_models_that_do_not_fit():
-    for name, fine_tune, message in each((
-        ('dinov2-small', False, 'patches of 14 pixels'),
-        ('swin-tiny', False, 'takes plain ViTs'),
-        ('nobody', False, 'has no model'),
-        ('mini', True, '--fine-tune: mini is trained in any case'),
-    )):  # fmt: skip
-        with pytest.raises(ConfigError, match=message):
-            choose_model('segmentation', name, None, 'adapter', fine_tune=fine_tune)
