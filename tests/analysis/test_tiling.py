@@ -1,7 +1,6 @@
 """Images in tiles equal MMSegmentation's slide mode, masks of pycocotools, and the image in one piece."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from test_prediction_rules import Finder, Preparation, scene
 from tile_helpers import Components, components, loop_on, squares
 from torch.nn import functional as F
 
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import DataError
 from mmlape.lab.analysis.predicted_files import predict_files
 from mmlape.lab.analysis.prediction import Model
 from mmlape.lab.engine.tiling import BORDER, Tiling, encode_mask, merge_logits, merge_objects
@@ -121,13 +120,6 @@ def test_objects_beyond_the_hundredth_count_where_they_are_asked_for():
         scores = loop.outputs[0].pred_instances.scores
         best = components(image[..., 0]).scores.sort(descending=True).values
         assert torch.equal(scores.sort(descending=True).values, best[: kept or every])
-
-
-def test_what_no_tile_can_be_cut_of_is_one_line():
-    loop = loop_on([squares(np.random.default_rng(0), (40, 40))], tile=32)
-    loop.dataloader.dataset[0]['data_samples'].set_metainfo(dict(ori_shape=(80, 80)))
-    with pytest.raises(ConfigError, match=r'test_dataloader\.dataset\.pipeline changes the size .*: remove Resize'):
-        loop.run()
 
 
 def _boxes(rng, count, sides, size):
@@ -235,49 +227,3 @@ def test_a_tile_that_cannot_be_predicted_on_is_skipped_with_its_image(tmp_path):
     done, skipped = predict_files(Model(finder), folder, tmp_path / 'out', tile=20)
     assert done == 1 and [path.name for path, _ in skipped] == ['a.png', 'c.png']
     assert skipped[0][1] == f'{folder}/a.png: too small' and skipped[1][1].count('c.png') == 1
-
-
-@pytest.mark.parametrize(
-    ('tile', 'scale', 'message'),
-    [
-        (20, (40, 40), 'tile=20: the test pipeline resizes each tile to 40 x 40, .*; tile=40 keeps it'),
-        (20, (20, 40), 'tile=20: the test pipeline resizes each tile to 20 x 40, .* in the file$'),
-        (20, (20, 20), None),
-        (64, (40, 40), None),  # the image is smaller than a tile
-    ],
-)
-def test_a_pipeline_that_resizes_tiles_is_told_once(tile, scale, message, monkeypatch):
-    class Resizing(Preparation):
-        def of_array(self, image):
-            return super().of_array(np.asarray(Image.fromarray(image).resize(scale[::-1])))
-
-    finder, told = Finder(), []
-    finder.preparation = Resizing()
-    monkeypatch.setattr('mmlape.lab.analysis.prediction.log', lambda text, level: told.append(text))
-    model, grey = Model(finder), np.full((24, 40, 3), 120, np.uint8)  # without objects
-    for _ in range(2):
-        model.predict([grey, grey], tile=tile, overlap=4)
-    assert len(told) == (message is not None)
-    assert not told or re.search(message, told[0])
-
-
-def test_wrong_tiles_are_one_line():
-    finder = Finder()
-    finder.preparation = Preparation()
-    finder.preparation.smallest = 16
-    for sizes, message in (
-        (dict(overlap=8), 'overlap=8 is of tiles: give tile, too'),
-        (dict(tile=32, overlap=32), 'overlap=32 does not fit tile=32: give 0 to 31'),
-        (dict(tile=32, overlap=-1), 'overlap=-1 does not fit tile=32'),
-        (dict(tile=0), 'tile=0 is no size'),
-        (dict(tile=15), 'tile=15 is smaller than a patch, 16 pixels: give 16 or more'),
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match=message) as error:
-            Model(finder).predict(scene(), **sizes)
-        assert '\n' not in str(error.value)
-    finder.test_cfg = dict(mode='slide', crop_size=(32, 48))
-    with pytest.raises(ConfigError, match='smaller than the window of the model.s slide mode, 48 pixels'):
-        Model(finder).predict(scene(), tile=40)
-    finder.task = 'classification'
-    with pytest.raises(ConfigError, match='tile=64 is for detectors and segmentors, not classification'):
-        Model(finder).predict(scene(), tile=64)

@@ -1,7 +1,5 @@
 """A user's backbone makes two calls, and its base does what follows; an adapter of its own reads its files."""
 
-import subprocess
-import sys
 from copy import deepcopy
 
 import pytest
@@ -76,18 +74,6 @@ class Signed(Own):
     """One whose files are recognised."""
 
     checkpoint_adapter = CheckpointAdapter(signs=(r'blocks\.0\.attn\.qkv\.', r'patch_embed\.weight'))
-
-
-def test_a_model_is_imported_without_what_knows_files():
-    """That is imported by the first question about files, such as a state dict."""
-    code = """if True:
-        import sys
-        from mmlape.models.vit.model import VisionTransformer
-        loaded = [name for name in sys.modules if name.startswith('mmlape.')]
-        assert not [name for name in loaded if name.startswith(('mmlape.checkpoint', 'mmlape.weights'))], loaded
-        VisionTransformer('deit-tiny').state_dict()
-        assert 'mmlape.checkpoint.loading' in sys.modules"""
-    subprocess.run([sys.executable, '-c', code], check=True)
 
 
 def test_complete_adds_position_encodings_and_freezes():

@@ -235,10 +235,3 @@ def test_parameters_of_equal_options_are_updated_as_apart():
             optimizer.step()
     for one, two in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(one, two)
-
-
-def test_wrong_rules_are_errors():
-    with pytest.raises(ConfigError, match='^paramwise_cfg has no norm_decay: its keys are'):
-        mmlape.param_groups(nn.Linear(2, 2), 1.0, 0.1, paramwise_cfg=dict(norm_decay=0))
-    with pytest.raises(ConfigError, match='need a backbone with get_layer_depth'):
-        mmlape.param_groups(nn.Linear(2, 2), 1.0, 0.1, layer_decay=0.75)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import portalocker
 import pytest
 import tiny
 import torch
@@ -23,7 +22,6 @@ from mmlape.lab.engine.hooks import RunRecordHook
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
-from mmlape.lab.runs import locks
 from mmlape.lab.runs.identity import read_identity
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
@@ -146,22 +144,6 @@ def test_a_lock_is_held_from_the_start_on_and_its_holder_named(tmp_path):
     assert running_in(tmp_path) is None
 
 
-def test_those_who_look_at_a_lock_do_not_see_each_other_and_refuse_nobody(tmp_path, monkeypatch):
-    os.close(lock_run(tmp_path))
-    reader = os.open(tmp_path / '.lock', os.O_RDONLY)
-    portalocker.lock(reader, portalocker.LockFlags.SHARED | portalocker.LockFlags.NON_BLOCKING)
-    assert running_in(tmp_path) is None
-    monkeypatch.setattr(locks.time, 'sleep', lambda seconds: os.close(reader))
-    os.close(lock_run(tmp_path))
-
-
-def test_a_holder_is_named_where_a_longer_one_was(tmp_path):
-    (tmp_path / 'lock').write_text(' ' * 999 + '{}')
-    lock = locks.take_lock(tmp_path / 'lock')
-    assert locks.lock_holder(tmp_path / 'lock')['pid'] == os.getpid()
-    os.close(lock)
-
-
 @pytest.mark.parametrize(
     ('batch', 'length', 'advice'),
     [
@@ -201,14 +183,3 @@ def test_the_exit_status_says_whether_every_run_counts(tmp_path, capsys, states,
     arms = [Arm('a', 'a.py'), Arm('b', 'b.py')]
     assert average_arms(arms, tmp_path, (1, 2)) == status
     assert average_arms(arms[:1], tmp_path, (1, 2)) == 0
-
-
-def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkeypatch):
-    clock, hook = iter((100.0, 104.0, 104.0)), RunRecordHook()
-    monkeypatch.setattr('mmlape.lab.engine.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
-    runner = _at(tmp_path, 5)
-    runner.val_loop = None
-    hook.before_train(runner)
-    runner.iter = 6  # the second iteration of this part has just ended: 2 seconds each, 4 are left
-    hook.after_train_iter(runner, 0)
-    assert (runner.recorder.record.iter, runner.recorder.record.eta) == (7, 8)
