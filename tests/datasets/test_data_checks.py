@@ -1,38 +1,10 @@
 """What the quick check asks of a config and its data, beside the faults of single files: see contract.py."""
 
-import shutil
-
 from data_helpers import ade_cfg, build, coco_cfg, edit, folder_cfg, refusal
-from each import each
 
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.mini.make import ADE_CLASSES
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
-
-
-def test_what_is_missing_is_told_with_how_to_get_it(mini, tmp_path):
-    for made in each(('', ' --overwrite')):
-        none = tmp_path / 'none' / 'mini'
-        assert f'"mmlape make-mini-data {none}{made}"' in refusal(ade_cfg(none / 'ade'))
-        none.mkdir(exist_ok=True, parents=True)
-    for kind, cfg in each((('coco', coco_cfg), ('ade', ade_cfg))):
-        assert f'Did you mean --cfg-options data_root={mini}/{kind}' in refusal(cfg(mini))
-    own = mini.with_name('own')
-    for kind, cfg, name, words in each((
-        ('coco', coco_cfg, 'train2017/000000000004.jpg', ('1 of 6 images',)),
-        ('coco', coco_cfg, 'val2017', ('Image directory',)),
-        ('coco', coco_cfg, 'annotations/instances_train2017.json', ('Annotation file', 'cocodataset.org')),
-        ('coco', coco_cfg, '', ('Data root', 'cocodataset.org', 'make-mini-data')),
-        ('ade', ade_cfg, 'annotations/training/ADE_train_00000004.png', ('1 of 6 images', 'ADEChallengeData2016.zip')),
-        ('ade', ade_cfg, 'annotations/training', ('Label map directory',)),
-        ('digits', folder_cfg, 'val', ('Image directory',)),
-    )):  # fmt: skip
-        shutil.copytree(mini / kind, own)
-        path = own / name if name else own
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        text = refusal(cfg(own))
-        assert all(word in text for word in (path.name, *words)), text
-        shutil.rmtree(own, ignore_errors=True)
 
 
 def test_classes_of_the_config_that_are_not_those_of_the_data(mini):

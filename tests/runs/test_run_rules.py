@@ -12,11 +12,10 @@ import tiny
 import torch
 import trouble
 from mmengine.runner import IterBasedTrainLoop
-from synthetic import STACK, identity, settings, write_run
+from synthetic import write_run
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError, TrainingError
-from mmlape.lab.decoding import decode
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.hooks import RunRecordHook
 from mmlape.lab.engine.trainer import train
@@ -133,32 +132,6 @@ def test_a_refused_start_leaves_no_lock(resumed, tmp_path):
             _acquire(tmp_path, seed, str(tmp_path / 'named.pth') if words == 'damaged' else True)
         assert running_in(tmp_path) is None
         os.close(lock_run(tmp_path))
-
-
-def test_a_lock_is_held_from_the_start_on_and_its_holder_named(tmp_path):
-    start = _acquire(tmp_path, resume=False)
-    assert running_in(tmp_path)['pid'] == os.getpid() and start.checkpoint is None and start.iteration == 0
-    with pytest.raises(TrainingError, match=f'is in use by process {os.getpid()} on {os.uname().nodename}'):
-        _acquire(tmp_path, resume=False)
-    os.close(start.lock)
-    assert running_in(tmp_path) is None
-
-
-@pytest.mark.parametrize(
-    ('batch', 'length', 'advice'),
-    [
-        (8, 300, '--allow-different-software resumes it'),
-        (16, 300, 'resume it with its own settings'),
-        (8, 400, 'a run keeps its length'),
-    ],
-)
-def test_a_run_with_other_software_is_refused_with_what_helps(tmp_path, batch, length, advice):
-    old, new = (settings(train_cfg=dict(max_iters=count)) for count in (300, length))
-    work_dir = write_run(tmp_path, 1, 40.0, chosen=old, state='failed')
-    other = identity(1, new, total_batch=batch, stack=dict(STACK, torch='1.0'))
-    mine = replace(decode(Identity, other, work_dir), settings=new)
-    with pytest.raises(TrainingError, match=f'stack: torch 2.11.0 -> 1.0.*: {advice}'):
-        acquire(work_dir, mine, 'a.py', True)
 
 
 def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed, tmp_path):
