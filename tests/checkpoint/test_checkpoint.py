@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from checkpoint_helpers import assert_same, save
+from checkpoint_helpers import Payload, assert_same, save
 from each import each
 from mmengine.logging import HistoryBuffer
 from mmengine.model import PretrainedInit
@@ -23,6 +23,7 @@ from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
+from mmlape.weights import reading
 from mmlape.weights.reading import state_dict_of
 
 
@@ -214,6 +215,37 @@ def test_damaged_files_get_one_line(tmp_path):
         read_checkpoint(tmp_path / 'list.pth')
     with pytest.raises(CheckpointError, match='no tensors in it'):
         load_backbone(vit(), save(tmp_path / 'numbers.pth', {'a': 1}))
+
+
+def test_strictness_is_given_up_by_name_only(tmp_path):
+    """Through ``init_cfg``, as a configuration says it; no match at all stays an error."""
+    source = vit()
+    tensors = source.state_dict()
+    del tensors['blocks.1.norm1.bias']
+    init = dict(type='Pretrained', checkpoint=save(tmp_path / 'a.pth', tensors))
+    with pytest.raises(CheckpointError, match='missing: blocks.1.norm1.bias'):
+        vit(init_cfg=init).init_weights()
+    model = vit(init_cfg=dict(init, strict=False))
+    model.init_weights()
+    assert_same(model, source, ('blocks.1.norm1.bias',))
+    other = {name: value[..., None] for name, value in tensors.items() if name not in ('cls_token', 'pos_embed')}
+    init = dict(type='Pretrained', checkpoint=save(tmp_path / 'b.pth', other), strict=False)
+    with pytest.raises(CheckpointError, match='does not fit the model:\n  wrong shape: '):
+        vit(init_cfg=init).init_weights()
+
+
+def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch):
+    from mmengine.runner.checkpoint import CheckpointLoader
+
+    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
+    payload = Payload()
+    payload.path = str(tmp_path / 'ran')
+    torch.save({'state_dict': {'weight': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
+    reading.guard_mmengine()
+    for name, message in ((str(tmp_path / 'a.pth'), 'would run code'), ('open-mmlab://a', 'download it and name')):
+        with pytest.raises(CheckpointError, match=message):
+            CheckpointLoader.load_checkpoint(name)
+    assert not (tmp_path / 'ran').exists()
 
 
 def test_files_that_cannot_be_what_they_seem_are_refused_in_one_line(tmp_path):

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import time
 import types
 
 import cv2
@@ -21,7 +22,7 @@ from mmlape.lab.runs.failures import diagnose, explain, failure_kind, last_part,
 from mmlape.lab.runs.record import RESERVE, Recorder
 from mmlape.lab.runs.run import read_run
 from mmlape.lab.runs.schema import Failure, RunRecord, write_record
-from mmlape.lab.runs.signals import Interrupted
+from mmlape.lab.runs.signals import ECHO, Interrupted
 
 TOOLS = tiny.ROOT / 'tools'
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=2')
@@ -213,6 +214,19 @@ def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, 
     failed(tmp_path / 'run', 'interrupted', number.name, '--resume')
 
 
+def test_a_second_ctrl_c_stops_at_once(config, tmp_path):
+    words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
+    running = tiny.start(*words, cwd=config.parent, TROUBLE='pause:2:0')
+    for text, seconds in (('waiting', 0), ('Ctrl-C again stops at once', ECHO + 0.1)):
+        assert any(text in line for line in running.stdout)
+        time.sleep(seconds)
+        running.send_signal(signal.SIGINT)
+    printed = running.stdout.read()
+    assert running.wait(timeout=tiny.GUARD) == 130
+    assert 'mmlape: interrupted in iteration 2: continue with --resume' in printed and 'Traceback' not in printed
+    assert failed(tmp_path / 'run', 'interrupted')['iter'] == 1 and not list((tmp_path / 'run').glob('*.pth'))
+
+
 def test_checkpoints_that_do_not_fit_are_refused_before_the_first_step(config, tmp_path, monkeypatch, capsys):
     """Weights, and twice as much of AdamW: 0.24 MB; at most three at a time, and the best."""
     size = 12 * sum(value.numel() for value in build_model(load_config(config)).parameters())
@@ -266,6 +280,21 @@ def test_another_process_s_failure_is_not_written_over(tmp_path):
     again = Recorder(tmp_path, RunRecord(iter=3))
     again.begin()
     assert tiny.record(tmp_path)['state'] == 'running' and tiny.record(tmp_path)['failure'] is None
+
+
+def test_sigterm_does_not_stop_a_failure_from_being_recorded(tmp_path):
+    """torchrun sends it as soon as another process has ended."""
+
+    class Signalled(Recorder):
+        def fail(self, failure):
+            os.kill(os.getpid(), signal.SIGTERM)
+            super().fail(failure)
+
+    recorder = Signalled(tmp_path, RunRecord(iter=3))
+    recorder.begin()
+    with pytest.raises(LookupError), record_failure(recorder):
+        raise LookupError('broken')
+    failed(tmp_path, 'error', 'broken')
 
 
 # several processes

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import portalocker
 import pytest
 import tiny
 import torch
@@ -21,6 +22,7 @@ from mmlape.lab.engine.hooks import RunRecordHook
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
+from mmlape.lab.runs import locks
 from mmlape.lab.runs.identity import read_identity
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
@@ -132,6 +134,15 @@ def test_a_refused_start_leaves_no_lock(resumed, tmp_path):
             _acquire(tmp_path, seed, str(tmp_path / 'named.pth') if words == 'damaged' else True)
         assert running_in(tmp_path) is None
         os.close(lock_run(tmp_path))
+
+
+def test_those_who_look_at_a_lock_do_not_see_each_other_and_refuse_nobody(tmp_path, monkeypatch):
+    os.close(lock_run(tmp_path))
+    reader = os.open(tmp_path / '.lock', os.O_RDONLY)
+    portalocker.lock(reader, portalocker.LockFlags.SHARED | portalocker.LockFlags.NON_BLOCKING)
+    assert running_in(tmp_path) is None
+    monkeypatch.setattr(locks.time, 'sleep', lambda seconds: os.close(reader))
+    os.close(lock_run(tmp_path))
 
 
 def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed, tmp_path):
