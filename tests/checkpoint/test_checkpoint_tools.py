@@ -34,6 +34,9 @@ def test_an_average_is_summed_in_float64_whatever_the_files_have(tmp_path):
     assert mean['steps'] == 56 and mean['steps'].dtype is torch.int64
     with pytest.raises(CheckpointError, match='at least two checkpoints'):
         average(paths[:1], tmp_path / 'one.pth')
+    other = save(tmp_path / 'other.pth', {'half': values[0].bfloat16()}, 'state_dict')
+    with pytest.raises(CheckpointError, match='are not of one model'):
+        average([paths[0], other], tmp_path / 'two.pth')
 
 
 def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):
