@@ -9,7 +9,7 @@ from config_helpers import ROOT, load
 from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg
 from PIL import Image
 
-from mmlape.errors import DataError
+from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.mini.make import ADE_CLASSES
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
@@ -112,3 +112,10 @@ def test_retarget_mask2former(mini, name):
     key = 'num_classes' if part == 'decode_head' else 'num_things_classes'
     assert head[key] == fusion.get(key, count) == count
     assert head.loss_cls.class_weight == [1.0] * (count + head.get('num_stuff_classes', 0)) + [0.1]
+
+
+def test_retarget_refuses_weights_of_single_classes(mini):
+    cfg = ade_cfg(mini / 'ade', num_classes=2)
+    cfg.model.decode_head.loss_cls = dict(class_weight=[1.0, 3.0, 0.1])
+    with pytest.raises(ConfigError, match=r'model\.decode_head\.num_classes'):
+        retarget_data(cfg, mini / 'ade')
