@@ -23,7 +23,7 @@ from test_prediction_rules import Finder, Preparation, scene
 from tile_helpers import Components, components, loop_on, squares
 from torch.nn import functional as F
 
-from mmlape.errors import DataError
+from mmlape.errors import ConfigError, DataError
 from mmlape.lab.analysis.predicted_files import predict_files
 from mmlape.lab.analysis.prediction import Model
 from mmlape.lab.engine.tiling import BORDER, Tiling, encode_mask, merge_logits, merge_objects
@@ -227,3 +227,21 @@ def test_a_tile_that_cannot_be_predicted_on_is_skipped_with_its_image(tmp_path):
     done, skipped = predict_files(Model(finder), folder, tmp_path / 'out', tile=20)
     assert done == 1 and [path.name for path, _ in skipped] == ['a.png', 'c.png']
     assert skipped[0][1] == f'{folder}/a.png: too small' and skipped[1][1].count('c.png') == 1
+
+
+def test_tiles_that_cannot_be_are_refused():
+    finder = Finder()
+    finder.preparation = Preparation()
+    finder.preparation.smallest = 16
+    for sizes in (
+        dict(overlap=8), dict(tile=32, overlap=32), dict(tile=32, overlap=-1), dict(tile=0), dict(tile=15),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match='|'.join(f'{name}={value}' for name, value in sizes.items())):
+            Model(finder).predict(scene(), **sizes)
+    Model(finder).predict(scene(), tile=32, overlap=31)
+    finder.test_cfg = dict(mode='slide', crop_size=(32, 48))
+    with pytest.raises(ConfigError, match='48 pixels'):
+        Model(finder).predict(scene(), tile=47)
+    finder.task = 'classification'
+    with pytest.raises(ConfigError, match='tile=64'):
+        Model(finder).predict(scene(), tile=64)

@@ -13,7 +13,7 @@ from each import each
 
 import mmlape
 from mmlape.cli import main
-from mmlape.errors import CheckpointError, MMLaPEError
+from mmlape.errors import CheckpointError, ConfigError, MMLaPEError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.trained import complete_config, open_trained, opened_config
 from mmlape.lab.engine.trainer import train
@@ -75,6 +75,32 @@ def test_every_way_of_naming_a_model_finds_it(folder, run):
     changed = open_trained(run, ['model.backbone.drop_path_rate=0.5'])
     assert changed.config.model.backbone.drop_path_rate == 0.5
     assert open_trained([folder / 'tiny.py', 'none']).checkpoint is None
+
+
+def test_what_names_no_model_is_an_error_with_the_fix(folder, run, tmp_path):
+    config, best = folder / 'tiny.py', next(run.glob('best_*.pth'))
+    (tmp_path / 'arm').mkdir()
+    shutil.copytree(run, tmp_path / 'arm' / 'seed_1')
+    (without := shutil.copytree(run, tmp_path / 'without')).joinpath('tiny.py').unlink()
+    torch.save(dict(state_dict={}), tmp_path / 'plain.pth')
+    for words, error, message in (
+        ([config], ConfigError, 'tiny.py is a config without weights: give its checkpoint behind it, or the'),
+        ([config, config], ConfigError, 'are not a config and its checkpoint: give the folder of a run'),
+        ([best, config], ConfigError, 'are not a config and its checkpoint'),
+        ([best, best], ConfigError, 'are not a config and its checkpoint'),
+        ([config, run], ConfigError, 'are not a config and its checkpoint'),
+        ([run, best, best], ConfigError, '3 words name no trained model: give'),
+        ([tmp_path / 'nowhere.py', best], ConfigError, 'nowhere.py does not exist'),
+        ([tmp_path / 'nothing'], ConfigError, 'nothing does not exist: give the folder of a run'),
+        ([tmp_path / 'nothing.pth'], CheckpointError, 'nothing.pth: there is no such file'),
+        ([tmp_path / 'plain.pth'], ConfigError, 'plain.pth holds no config: give the config first'),
+        ([tmp_path / 'a.onnx'], ConfigError, 'a.onnx holds no config'),
+        ([tmp_path / 'arm'], ConfigError, 'arm is no folder of a run; give one of those below it: .*seed_1'),
+        ([folder / 'data'], ConfigError, 'data is no folder of a run: it has no run.json'),
+        ([without], ConfigError, 'tiny.py does not exist: give the config and the checkpoint instead'),
+    ):
+        with pytest.raises(error, match=message):
+            open_trained(words)
 
 
 def test_commands_take_a_run_where_they_take_a_config_and_a_checkpoint(folder, run, tmp_path, monkeypatch, capsys):
