@@ -1,5 +1,7 @@
 """A user's backbone makes two calls, and its base does what follows; an adapter of its own reads its files."""
 
+import subprocess
+import sys
 from copy import deepcopy
 
 import pytest
