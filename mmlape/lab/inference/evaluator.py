@@ -1,6 +1,7 @@
 """Testing as a library function: what ``mmlape test`` calls."""
 
 import copy
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from rich.markup import escape
 
 import mmlape
 from mmlape.checkpoint.closed_world import allow_writing, open_forward
-from mmlape.checkpoint.opening import OpenedFile, open_file
+from mmlape.checkpoint.opening import open_file
 from mmlape.console.quiet import printable
 from mmlape.console.tables import console_table, text_table
 from mmlape.console.terminal import console
@@ -49,7 +50,7 @@ NOT_TESTED = (
 
 def test(
     cfg: Config,
-    checkpoint: str | Path,
+    checkpoint: str | os.PathLike,
     work_dir: str | Path | None = None,
     *,
     out: str | Path | None = None,
@@ -66,8 +67,8 @@ def test(
 
     Args:
         cfg: Left as it is.
-        checkpoint: Weights of the full model; every tensor must match. Or a graph of it, as `mmlape
-            export-onnx` writes it, which runs in onnxruntime on the CPU.
+        checkpoint: Weights of the full model, a file or one that is opened; every tensor must match. Or a graph of
+            it, as `mmlape export-onnx` writes it, which runs in onnxruntime on the CPU.
         work_dir: For logs and results; by default the folder of the run that the checkpoint is in,
             or ``work_dirs/<name of the configuration>``.
         out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another
@@ -109,7 +110,7 @@ def test(
     graph = on_every_process(lambda: Graph(checkpoint)) if Path(checkpoint).suffix == SUFFIX else None
     if graph and compile:
         raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
-    weights = None if graph else on_every_process(lambda: _weights(checkpoint))
+    weights = None if graph else on_every_process(lambda: open_file(checkpoint, mmap=True))
     initial = on_every_process(lambda: InitialModel.build(cfg, 0))
     on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
@@ -157,14 +158,13 @@ def test(
     return result
 
 
-def _weights(checkpoint: str | Path) -> OpenedFile:
-    """Read the weights and what is recorded with them, without the optimiser's state."""
-    file = open_file(checkpoint)
-    return OpenedFile(dict(state_dict=file.tensors, meta=file.meta), file.path)
-
-
 def _check_inputs(
-    cfg: Config, work_dir: Path, out: Path, predictions: Path | None, sheet: Path | None, checkpoint: str | Path | None
+    cfg: Config,
+    work_dir: Path,
+    out: Path,
+    predictions: Path | None,
+    sheet: Path | None,
+    checkpoint: str | os.PathLike | None,
 ) -> None:
     """Check what can be checked before the model is built.
 
@@ -192,12 +192,12 @@ def _check_inputs(
         check_writable(sheet.parent, '--page')
 
 
-def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:
+def _result(cfg: Config, checkpoint: str | os.PathLike, runner: Runner, metrics: dict) -> dict:
     values = next(hook.values for hook in runner.hooks if isinstance(hook, hooks.PerClassHook))
     dataset = runner.test_loop.dataloader.dataset
     return dict(
         config=str(cfg.filename) if cfg.filename else None,
-        checkpoint=str(checkpoint),
+        checkpoint=os.fspath(checkpoint),
         task=TASKS.get(cfg.get('default_scope'), cfg.get('default_scope')),
         mmlape=mmlape.__version__,
         images=getattr(dataset, 'num_evaluated', len(dataset)),

@@ -65,11 +65,11 @@ class Trained:
             return None
         return self.opened or open_file(self.checkpoint, mmap=True)
 
-    def weights(self) -> str:
-        """Return the checkpoint; ConfigError if there is none."""
+    def weights(self) -> OpenedFile | str:
+        """Return the checkpoint, opened, or the path of a graph; ConfigError if there is neither."""
         if self.checkpoint is None:
             raise ConfigError(f'{self.config.filename}: give its checkpoint instead of {UNTRAINED!r}')
-        return self.checkpoint
+        return self.file or self.checkpoint
 
     def work_dir(self) -> Path:
         """Return where what is made of the model goes by default.
