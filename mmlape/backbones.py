@@ -20,6 +20,7 @@ from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.config.config_file import config_name, load_config
+from mmlape.lab.config.stored_config import preprocessor_of
 from mmlape.lab.export.beside_graph import names_of
 from mmlape.lab.export.writing import Form, Written, export_graph
 from mmlape.lab.inference.trained_model import Trained, is_config, open_trained
@@ -157,7 +158,7 @@ def export_backbone_of(trained: Trained, form: Form, out: str | Path) -> Written
         out: The file.
     """
     cfg, checkpoint = trained.config, trained.checkpoint
-    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    preprocessor = preprocessor_of(cfg)
     used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
     notes = names_of(cfg, checkpoint)
     notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}

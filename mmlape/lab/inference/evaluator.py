@@ -8,16 +8,14 @@ from pathlib import Path
 from mmcv.transforms import Resize
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
-from mmengine.logging import print_log
 from mmengine.registry import MODELS
-from rich.markup import escape
 
 import mmlape
 from mmlape.checkpoint.closed_world import allow_writing, open_forward
 from mmlape.checkpoint.opening import open_file
-from mmlape.console.quiet import printable
-from mmlape.console.tables import console_table, text_table
-from mmlape.console.terminal import console
+from mmlape.console.log import log
+from mmlape.console.quiet import say
+from mmlape.console.tables import print_table, text_table
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import naming, read_json, write_json
 from mmlape.lab.config.config_file import name_types
@@ -140,7 +138,7 @@ def test(
                 )
         install_graph(runner.bare_model, graph, cfg, classes)
     else:
-        classes = classes if reads_head(cfg.test_evaluator, cfg.get('default_scope')) else None
+        classes = classes if reads_head(cfg, 'test') else None
         load_model(runner.bare_model, weights, classes=classes)
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
@@ -154,7 +152,7 @@ def test(
         print_metrics(result)
         places = (f'metrics are in {file}', f'predictions in {predictions}', f'the page in {sheet}')
         flags = (True, predictions, sheet)
-        print_log(', '.join(place for place, given in zip(places, flags) if given), 'current')
+        log(', '.join(place for place, given in zip(places, flags) if given))
     return result
 
 
@@ -209,14 +207,14 @@ def _result(cfg: Config, checkpoint: str | os.PathLike, runner: Runner, metrics:
 
 def print_metrics(result: dict) -> None:
     """Print the overall metrics, then one row per class."""
-    terminal, per_class = console(), result['per_class']
-    terminal.print(escape(printable(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')))
+    per_class = result['per_class']
+    say(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')
     rows: list[tuple[str, ...]] = [(key, _shown(value)) for key, value in result['metrics'].items()]
-    terminal.print(console_table(text_table(('metric', 'value'), rows)))
+    print_table(text_table(('metric', 'value'), rows))
     if per_class:
         names = dict.fromkeys(name for row in per_class.values() for name in row)
         rows = [(str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names]
-        terminal.print(console_table(text_table(('class', *per_class), rows)))
+        print_table(text_table(('class', *per_class), rows))
 
 
 def _shown(value: float | None) -> str:

@@ -101,7 +101,7 @@ class Trained:
         return guard(self.source, self.file.tensors if self.file else {})
 
 
-def folder_of_run(checkpoint: str | Path) -> Path | None:
+def folder_of_run(checkpoint: str | os.PathLike) -> Path | None:
     """Return the folder of a checkpoint if a run has written it."""
     folder = Path(checkpoint).absolute().parent
     return folder if (folder / RECORD).is_file() else None

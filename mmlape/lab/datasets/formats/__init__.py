@@ -40,12 +40,12 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
             if source_class:
                 source = source_class(split, dataset, cls)
                 source.is_part = len(datasets) > 1
-                source.metrics = list(_metrics(cfg, split))
+                source.metrics = list(metrics_of(cfg, split))
                 source.mini_data_options = str(cfg.get('mini_data_options') or '')
                 yield source
 
 
-def _metrics(cfg: Config, split: str) -> Iterator[tuple[type | None, dict]]:
+def metrics_of(cfg: Config, split: str) -> Iterator[tuple[type | None, dict]]:
     """Yield the class and the options of each metric of a split."""
     evaluators = cfg.get(f'{split}_evaluator')
     for part in [evaluators] if isinstance(evaluators, dict) else evaluators or ():
