@@ -27,8 +27,6 @@ from mmlape.console.log import log
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.lab.registry import MODEL_WRAPPERS
 
-LAUNCHERS = ('none', 'pytorch', 'slurm')
-
 TIMEOUT = 3600
 """Seconds that a collective call may take by default: process 0 may evaluate for long."""
 _VARIABLES = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT')
@@ -49,8 +47,6 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
     Raises:
         TrainingError: The launcher's variables are missing, or a process has no GPU of its own.
     """
-    if launcher not in LAUNCHERS:
-        raise TrainingError(f"unknown launcher '{launcher}': choose from {', '.join(LAUNCHERS)}")
     if launcher == 'none' or is_distributed():
         return
     if launcher == 'slurm':

@@ -9,7 +9,7 @@ from mmengine import Config
 
 from mmlape.console.log import log
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.datasets.formats import SPLITS, iter_sources, iter_unwrapped, metrics_of
+from mmlape.lab.datasets.formats import SPLITS, datasets_of, iter_sources, metrics_of
 from mmlape.lab.datasets.formats.base import DataSource, below_here
 
 # their num_classes, if any, is not the dataset's
@@ -56,9 +56,8 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
 
 def _root(cfg: Config) -> str:
     """Return the root of a config's data: its variable, else that of its datasets if they have one; '' if not."""
-    loaders = [cfg.get(f'{split}_dataloader') or {} for split in SPLITS]
-    datasets = [dataset for loader in loaders for dataset in iter_unwrapped(loader.get('dataset') or {})]
-    roots = {str(dataset.get('data_root') or '').rstrip('/') for dataset in datasets if dataset}
+    datasets = [dataset for split in SPLITS for dataset in datasets_of(cfg, split)]
+    roots = {str(dataset.get('data_root') or '').rstrip('/') for dataset in datasets}
     return str(cfg.get('data_root') or '').rstrip('/') or (roots.pop() if len(roots) == 1 else '')
 
 
