@@ -66,10 +66,10 @@ class Trained:
         return self.opened or open_file(self.checkpoint, mmap=True)
 
     def weights(self) -> OpenedFile | str:
-        """Return the checkpoint, opened, or the path of a graph; ConfigError if there is neither."""
+        """Return the checkpoint, opened where the gate reads it; ConfigError if there is none."""
         if self.checkpoint is None:
             raise ConfigError(f'{self.config.filename}: give its checkpoint instead of {UNTRAINED!r}')
-        return self.file or self.checkpoint
+        return self.checkpoint if self.is_named else self.file or self.checkpoint
 
     def work_dir(self) -> Path:
         """Return where what is made of the model goes by default.
