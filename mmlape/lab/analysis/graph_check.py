@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torchvision.ops import box_iou
 
 from mmlape.console.quiet import say
-from mmlape.console.tables import console_table, text_table
+from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import console
 from mmlape.lab.export.graphs import ExportedModel, Graph, Input, exported_class, install_graph
 from mmlape.lab.export.writing import silent
@@ -213,8 +213,7 @@ def show(found: Checked, images: str | Path) -> None:
         )
         for side in found.sides
     ]
-    terminal = console()
-    terminal.print(console_table(text_table(header, rows)))
+    print_table(text_table(header, rows))
     if not names:
         say(f"{images} does not have the config's test set: no AP or mIoU")
     line = f'{len(found.compared)} images: {found.equal:.3%} of the labels are as in PyTorch'

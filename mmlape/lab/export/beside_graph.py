@@ -8,7 +8,7 @@ from mmengine.config import Config
 
 from mmlape.errors import ConfigError
 from mmlape.files import sha256, write_json, write_text
-from mmlape.lab.config.stored_config import tiles_of
+from mmlape.lab.config.stored_config import preprocessor_of, tiles_of
 from mmlape.lab.export.graphs import Graph, Size
 
 EXAMPLES = [Path(__file__).with_name(name) for name in ('example.py', 'example.cpp')]
@@ -33,8 +33,7 @@ def image_size(cfg: Config) -> Size:
     """
     test_cfg = cfg.model.get('test_cfg') or {}
     window = test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else tiles_of(cfg).get('tile')
-    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    size = window or preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size')
+    size = window or preprocessor_of(cfg).get('size') or cfg.get('crop_size') or cfg.get('img_size')
     if size is None:
         raise ConfigError(f'{cfg.filename} has no crop_size or img_size: give --size HEIGHT WIDTH')
     return (size, size) if isinstance(size, int) else tuple(size)

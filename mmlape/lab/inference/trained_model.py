@@ -65,11 +65,11 @@ class Trained:
             return None
         return self.opened or open_file(self.checkpoint, mmap=True)
 
-    def weights(self) -> str:
-        """Return the checkpoint; ConfigError if there is none."""
+    def weights(self) -> OpenedFile | str:
+        """Return the checkpoint, opened where the gate reads it; ConfigError if there is none."""
         if self.checkpoint is None:
             raise ConfigError(f'{self.config.filename}: give its checkpoint instead of {UNTRAINED!r}')
-        return self.checkpoint
+        return self.checkpoint if self.is_named else self.file or self.checkpoint
 
     def work_dir(self) -> Path:
         """Return where what is made of the model goes by default.
@@ -101,7 +101,7 @@ class Trained:
         return guard(self.source, self.file.tensors if self.file else {})
 
 
-def folder_of_run(checkpoint: str | Path) -> Path | None:
+def folder_of_run(checkpoint: str | os.PathLike) -> Path | None:
     """Return the folder of a checkpoint if a run has written it."""
     folder = Path(checkpoint).absolute().parent
     return folder if (folder / RECORD).is_file() else None

@@ -5,6 +5,7 @@ A file may be a stranger's: what `export-onnx` does not write, such as a loop, i
 
 import importlib.util
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,7 +107,7 @@ class Graph:
         CheckpointError: The file is missing, or is no such graph.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike) -> None:
         require_onnx('onnx', 'onnxruntime')
         import onnx
         import onnxruntime
