@@ -2,10 +2,17 @@
 
 import argparse
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmlape.lab.engine.options import add_imports, add_more, add_quiet, add_trust, import_modules
 from mmlape.quiet import printable, say
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mmlape.weights.frozen import FrozenPart
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     publish.add_argument('dst', metavar='OUT', help='a .safetensors file; its name gets the first digits of its hash')
     publish.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
+    publish.add_argument(
+        '--trained-only',
+        action='store_true',
+        help='leave out what is frozen, and name the file that it is of, which whoever loads the file needs, too',
+    )
     average = add('average', 'average the weights (not the results) of checkpoints of one model')
     average.add_argument('files', nargs='+', help='checkpoints of one model')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
@@ -86,6 +98,8 @@ def _publish(args: argparse.Namespace) -> None:
     from mmlape.errors import CheckpointError, ConfigError
     from mmlape.lab.engine.stored_config import published_config
     from mmlape.lab.engine.trained import weights_of_run
+    from mmlape.weights.frozen import frozen_parts
+    from mmlape.weights.reading import open_file
 
     src, config, lacking = args.src, '', ''
     if Path(src).is_dir():
@@ -95,8 +109,20 @@ def _publish(args: argparse.Namespace) -> None:
         config = published_config(src)
     except (CheckpointError, ConfigError) as error:
         lacking = str(error)
-    written = publish(src, args.dst, args.weights, config)
+    written = publish(src, args.dst, args.weights, config, _leave_out(src) if args.trained_only else None)
     say(f'wrote {written}')
+    for name, part in frozen_parts(open_file(written, mmap=True)).items():
+        say(f'without the frozen tensors of its {name}, which are those of {part.init_cfg["checkpoint"]}')
     if lacking:
         say(f'without a config ({lacking}): whoever predicts with the file gives one with it')
     print(f'to share it: hf upload OWNER/NAME {shlex.quote(str(written))}')
+
+
+def _leave_out(src: str) -> Callable[['dict[str, Tensor]'], 'dict[str, FrozenPart]']:
+    """Return what takes the frozen tensors of a checkpoint out, and says what they are."""
+    from mmlape.checkpoint.frozen import take_frozen
+    from mmlape.lab.engine.frozen.started import started_model
+    from mmlape.weights.reading import open_file
+
+    model, frozen = started_model(open_file(src, mmap=True))
+    return lambda tensors: take_frozen(model, frozen, tensors, src)

@@ -30,6 +30,7 @@ from mmlape.lab.studies.study_file import is_study
 from mmlape.quiet import say
 from mmlape.weights import gate
 from mmlape.weights.download import is_on_hub, local_path
+from mmlape.weights.frozen import frozen_tensors
 from mmlape.weights.reading import OpenedFile, open_file
 
 Options = list[str] | dict[str, Any] | None
@@ -98,7 +99,7 @@ class Trained:
     def _guarded(self, guard: Callable[[str, Mapping], AbstractContextManager[None]]) -> AbstractContextManager[None]:
         if self.is_named or self.checkpoint is None:
             return nullcontext()
-        return guard(self.source, self.file.tensors if self.file else {})
+        return guard(self.source, {**self.file.tensors, **frozen_tensors(self.file)} if self.file else {})
 
 
 def folder_of_run(checkpoint: str | Path) -> Path | None:
