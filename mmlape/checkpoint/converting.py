@@ -87,9 +87,7 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
         file = open_file(path)
         tensors = file.tensors
         if frozen_parts(file):
-            raise CheckpointError(
-                f'{path}: holds what was trained alone; average complete checkpoints, and publish that'
-            )
+            raise CheckpointError(f'{path}: holds what was trained alone: average complete checkpoints')
         require_finite(tensors, path)
         of_file, metadata = {name: value.shape for name, value in tensors.items()}, read_metadata(file)
         shapes, recorded = shapes or of_file, recorded or metadata

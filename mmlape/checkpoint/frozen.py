@@ -1,4 +1,4 @@
-"""What of a checkpoint is published where only what was trained is; `mmlape.weights.frozen` says what the file tells."""
+"""Take the frozen tensors out of a checkpoint; `mmlape.weights.frozen` says what the file tells of them."""
 
 import os
 from collections.abc import Sequence

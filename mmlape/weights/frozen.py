@@ -56,10 +56,7 @@ def frozen_parts(file: OpenedFile) -> dict[str, FrozenPart]:
     """
     try:
         parts = {name: FrozenPart(**part) for name, part in json.loads(file.meta.get(KEY, '{}')).items()}
-        if all(
-            isinstance(part.init_cfg['checkpoint'], str) and set(part.init_cfg) <= {*OPTIONS}
-            for part in parts.values()
-        ):
+        if all(set(part.init_cfg) <= {*OPTIONS} and Path(part.init_cfg['checkpoint']) for part in parts.values()):
             return parts
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
@@ -82,6 +79,6 @@ def find(checkpoint: str, beside: str) -> Path | None:
 
 
 def frozen_tensors(file: OpenedFile) -> dict[str, Tensor]:
-    """Return all tensors of the files that have the frozen parts of one, of those that are found, as they are there."""
+    """Return all tensors of the files of the frozen parts, as they are there, of those files that are found."""
     found = [find(part.init_cfg['checkpoint'], file.path) for part in frozen_parts(file).values()]
     return {name: value for path in found if path for name, value in open_file(path, mmap=True).tensors.items()}

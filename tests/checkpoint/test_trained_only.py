@@ -1,4 +1,4 @@
-"""Files of what was trained: with the file of the frozen part they are the complete checkpoint, else they are refused."""
+"""Files of what was trained: with the file of their frozen part they are the complete checkpoint."""
 
 import shutil
 
@@ -31,6 +31,10 @@ VITS = {
 }
 
 
+def publish(src, out):
+    return main(['checkpoint', 'publish', str(src), str(out), '--trained-only'])
+
+
 @pytest.fixture(scope='module', params=VITS)
 def trained(request, tmp_path_factory):
     """A run over a frozen ViT whose table was resized, and its published file in a folder of its own."""
@@ -42,9 +46,7 @@ def trained(request, tmp_path_factory):
     torch.save({f'vit.{name}': value for name, value in vit.state_dict().items()}, folder / 'vit.pth')
     train(load_config(config), folder / 'run', seed=1)
     (folder / 'out').mkdir()
-    assert (
-        main(['checkpoint', 'publish', str(folder / 'run'), str(folder / 'out/a.safetensors'), '--trained-only']) == 0
-    )
+    assert publish(folder / 'run', folder / 'out/a.safetensors') == 0
     (file,) = (folder / 'out').iterdir()
     return folder, config, file
 
@@ -52,7 +54,7 @@ def trained(request, tmp_path_factory):
 @pytest.fixture
 def beside(trained):
     """The same with the ViT's file beside the published one."""
-    folder, config, file = trained
+    folder, _, file = trained
     shutil.copy(folder / 'vit.pth', file.parent)
     yield trained
     (file.parent / 'vit.pth').unlink(missing_ok=True)
@@ -80,11 +82,8 @@ def test_the_file_and_that_of_its_vit_are_the_complete_checkpoint(beside, tmp_pa
     (file.parent / 'vit.pth').unlink()
     assert_complete(outputs(config, file), complete)  # the config names the ViT's file
     best = next((folder / 'run').glob('best_*.pth'))
-    scores = [
-        evaluate(load_config(config), checkpoint, tmp_path / name)['metrics']
-        for checkpoint, name in ((best, 'a'), (file, 'b'))
-    ]
-    assert scores[0] == scores[1]
+    first, second = (evaluate(load_config(config), one, tmp_path / one.stem)['metrics'] for one in (best, file))
+    assert first == second
 
 
 def test_training_starts_from_it_as_from_the_complete_checkpoint(beside, tmp_path):
@@ -100,10 +99,10 @@ def test_training_starts_from_it_as_from_the_complete_checkpoint(beside, tmp_pat
     assert tiny.difference(tmp_path / 'a/iter_2.pth', tmp_path / 'b/iter_2.pth') == 0
 
 
-def test_a_frozen_part_that_is_missing_or_another_one_is_refused(trained, tmp_path, capsys):
-    folder, config, file = trained
+def test_a_frozen_part_that_is_missing_or_another_one_is_refused(trained, tmp_path):
+    folder, _, file = trained
     with pytest.raises(
-        CheckpointError, match=rf'{file.name}: .*its frozen backbone is that of vit\.pth, which is not there'
+        CheckpointError, match=rf'{file.name}: .*frozen backbone is that of vit\.pth, which is not there'
     ):
         mmlape.load(file, device='cpu')
     other = {name: value + 1e-6 for name, value in read_checkpoint(folder / 'vit.pth').items()}
@@ -119,16 +118,9 @@ def test_what_is_trained_is_not_left_out(trained, tmp_path, capsys):
     folder, _, _ = trained
     stored = read_checkpoint(next((folder / 'run').glob('best_*.pth')))
     torch.save({key: value + 1 for key, value in read_checkpoint(folder / 'vit.pth').items()}, folder / 'other.pth')
-    changes = dict(trained=("'frozen': True", "'frozen': False"), other=('vit.pth', 'other.pth'))
     text = stored['meta']['cfg']
-    for change in changes.values() if 'read-only' not in text else [changes['other']]:
-        changed = text.replace(*change).replace(
-            'frozen=True', 'frozen=False' if 'False' in change[1] else 'frozen=True'
-        )
-        assert changed != text
+    for change in [('frozen=True', 'frozen=False'), ('vit.pth', 'other.pth')]['read-only' in text :]:
+        assert (changed := text.replace(*change)) != text
         torch.save(dict(state_dict=stored['state_dict'], meta=dict(cfg=changed)), tmp_path / 'a.pth')
-        assert (
-            main(['checkpoint', 'publish', str(tmp_path / 'a.pth'), str(tmp_path / 'x.safetensors'), '--trained-only'])
-            == 1
-        )
+        assert publish(tmp_path / 'a.pth', tmp_path / 'x.safetensors') == 1
         assert 'publish it without --trained-only' in capsys.readouterr().err
