@@ -136,6 +136,31 @@ def open_trained(
     return Trained(cfg, file, False, first, opened=opened)
 
 
+def trained_words(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the one or two words that name each of several trained models, by its name: what differs of their paths.
+
+    One model has no name.
+
+    Raises:
+        ConfigError: A model is given twice.
+    """
+    groups: list[list[str]] = []
+    for word in words:
+        if groups and len(groups[-1]) == 1 and _has_config(groups[-1][0]) and not _has_config(word):
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    if len(groups) == 1 or any(len(group) == 1 and is_config(group[0]) for group in groups):
+        return {'': list(words)}  # what is no model is refused where it is opened
+    paths = [Path(os.path.abspath(group[-1])) for group in groups]
+    paths = [path if path.is_dir() else path.with_suffix('') for path in paths]
+    shared = os.path.commonpath([path.parent for path in paths])
+    names = ['-'.join(path.relative_to(shared).parts) for path in paths]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f'{twice} is given twice: give each model once')
+    return dict(zip(names, groups))
+
+
 def _one_or_two(named: Sequence[str | Path]) -> tuple[str, str | None]:
     """Return a config, a run or a file that holds its config, and a checkpoint; or raise ConfigError."""
     first, second, *more = [*map(str, named), None, None][: max(2, len(named))]

@@ -4,6 +4,7 @@ The folder of a graph has names of classes, sizes and normalisation, and example
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from mmengine.config import Config
 from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.files import sha256, write_json, write_text
 from mmlape.lab.analysis.inference import init_model
-from mmlape.lab.engine.graphs import SUFFIX, Graph, Input, Size, exported_class
+from mmlape.lab.engine.graphs import SUFFIX, ExportedModel, ExportedTogether, Graph, Input, Size, exported_class
 from mmlape.lab.engine.tiling import Tiling, tiles_of
 from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.writing import Form, Written, export_graph
@@ -20,20 +21,33 @@ from mmlape.lab.export.writing import Form, Written, export_graph
 EXAMPLES = [Path(__file__).with_name(name) for name in ('example.py', 'example.cpp')]
 
 
-def export(trained: Trained, form: Form, out: str | Path, labels: bool = False) -> Written:
+def export(trained: Trained | Mapping[str, Trained], form: Form, out: str | Path, labels: bool = False) -> Written:
     """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than the tolerance.
 
     Args:
-        trained: The model; the test pipeline of its config says in which order images are loaded.
+        trained: The model; the test pipeline of its config says in which order images are loaded. Or several by name,
+            over one frozen part: names of outputs and of metadata begin with those of the models.
         form: Of the graph; differences of boxes are in shares of the longest side.
         out: The file.
         labels: Whether the graph of a segmentor ends in the class of each pixel.
 
     Raises:
+        ConfigError: Several models have no frozen part in common.
         ExportError: If no such model can be exported, ``labels`` is for another task, a difference
             exceeds the tolerance, or ``out`` is a folder; nothing is written then.
         StackError: If a package is missing.
     """
+    if isinstance(trained, Trained):
+        exported, notes = _exported(trained, form, labels)
+        return export_graph(exported, form, out, notes)
+    parts = {name: _exported(one, form, labels) for name, one in trained.items()}
+    notes = {f'{name}.{key}': value for name, (_, own) in parts.items() for key, value in own.items()}
+    graph = ExportedTogether({name: part for name, (part, _) in parts.items()}).eval()
+    return export_graph(graph, form, out, notes | graph.given.notes() | dict(models=json.dumps(list(parts))))
+
+
+def _exported(trained: Trained, form: Form, labels: bool) -> tuple[ExportedModel, dict[str, str]]:
+    """Return a model as it is exported, and what its graph says of it."""
     if trained.checkpoint and trained.file is None:
         raise ExportError(f'{trained.checkpoint} is a graph already: give the weights that it was made of')
     with trained.building():
@@ -41,12 +55,11 @@ def export(trained: Trained, form: Form, out: str | Path, labels: bool = False) 
     exported, given = exported_class(model), Input.of(model, model.cfg)
     if labels and exported.task != 'segmentation':
         raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
-    graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
     notes = names_of(trained.config, trained.checkpoint) | given.notes()
     notes |= dict(task=exported.task, classes=json.dumps(list(model.classes)))
     if (tiles := tiles_of(model.cfg)) and form.size == (tiles['tile'],) * 2:
         notes['overlap'] = str(Tiling.of(**tiles).overlap)
-    return export_graph(graph, form, out, notes)
+    return exported(model, given, **(dict(labels=True) if labels else {})).eval(), notes
 
 
 def graph_file(trained: Trained, out: str | Path | None) -> Path:
@@ -105,13 +118,26 @@ def image_size(cfg: Config) -> Size:
 def complete(path: Path) -> None:
     """Write ``labels.txt``, ``model.json``, ``example.py`` and ``example.cpp`` beside a graph.
 
-    A backbone has no classes: it gets ``model.json`` alone.
+    A backbone has no classes: it gets ``model.json`` alone. So do several models, each with its classes in there.
     """
     graph = Graph(path)
+    if models := json.loads(graph.notes.get('models', '[]')):
+        each = {name: Graph(path, name) for name in models}
+        about = {name: dict(_described(one), classes=one.classes) for name, one in each.items()}
+        write_json(path.with_name('model.json'), {'file': path.name, 'models': about})
+        return
+    write_json(path.with_name('model.json'), {'file': path.name, **_described(graph)})
+    if graph.task:
+        write_text(path.with_name('labels.txt'), ''.join(f'{one_line(name)}\n' for name in graph.classes))
+        for example in EXAMPLES:
+            write_text(path.with_name(example.name), example.read_text(encoding='utf-8'))
+
+
+def _described(graph: Graph) -> dict[str, Any]:
+    """Return what ``model.json`` says of a model."""
     notes = graph.notes
     keys = [key for key in ('mean', 'std', 'overlap') if graph.task and key in notes]
-    about: dict[str, Any] = {
-        'file': path.name,
+    return {
         'task': graph.task or 'backbone',
         'size': list(graph.size),
         'batch': graph.batch,
@@ -120,11 +146,6 @@ def complete(path: Path) -> None:
         **{key: json.loads(notes[key]) for key in keys},
         'outputs': {name: graph.shape(name) for name in graph.outputs},
     }
-    write_json(path.with_name('model.json'), about)
-    if graph.task:
-        write_text(path.with_name('labels.txt'), ''.join(f'{one_line(name)}\n' for name in graph.classes))
-        for example in EXAMPLES:
-            write_text(path.with_name(example.name), example.read_text(encoding='utf-8'))
 
 
 def one_line(name: str) -> str:
