@@ -81,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         done, skipped = predict_files(models, args.images, list(outs.values()), **options)
     what = 'frames' if clip else 'images'
-    say(f'predicted on {done} {what}' + (f'; the files are in {listed(list(map(str, outs.values())))}' if done else ''))
+    places = listed([str(out) for out in outs.values()])
+    say(f'predicted on {done} {what}' + (f'; the files are in {places}' if done else ''))
     for _, reason in skipped:
         say(f'skipped: {reason}')
     return 1 if skipped else 0
