@@ -98,8 +98,6 @@ def _publish(args: argparse.Namespace) -> None:
     from mmlape.errors import CheckpointError, ConfigError
     from mmlape.lab.engine.stored_config import published_config
     from mmlape.lab.engine.trained import weights_of_run
-    from mmlape.weights.frozen import frozen_parts
-    from mmlape.weights.reading import open_file
 
     src, config, lacking = args.src, '', ''
     if Path(src).is_dir():
@@ -111,8 +109,6 @@ def _publish(args: argparse.Namespace) -> None:
         lacking = str(error)
     written = publish(src, args.dst, args.weights, config, _leave_out(src) if args.trained_only else None)
     say(f'wrote {written}')
-    for name, part in frozen_parts(open_file(written, mmap=True)).items():
-        say(f'without the frozen tensors of its {name}, which are those of {part.init_cfg["checkpoint"]}')
     if lacking:
         say(f'without a config ({lacking}): whoever predicts with the file gives one with it')
     print(f'to share it: hf upload OWNER/NAME {shlex.quote(str(written))}')
@@ -125,4 +121,11 @@ def _leave_out(src: str) -> Callable[['dict[str, Tensor]'], 'dict[str, FrozenPar
     from mmlape.weights.reading import open_file
 
     model, frozen = started_model(open_file(src, mmap=True))
-    return lambda tensors: take_frozen(model, frozen, tensors, src)
+
+    def leave_out(tensors: 'dict[str, Tensor]') -> 'dict[str, FrozenPart]':
+        parts = take_frozen(model, frozen, tensors, src)
+        for name, part in parts.items():
+            say(f'left out: the frozen tensors of the {name}, which are those of {part.init_cfg["checkpoint"]}')
+        return parts
+
+    return leave_out

@@ -174,7 +174,10 @@ COMMANDS_CALLED = {
             'mmlape.lab.analysis.prediction.model_of': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
             'mmlape.lab.analysis.predicted_files.predict_files': (1, ()),
         },
-        {'trained': [('b.py m.pth images',), ('a.py n.pth images',)], 'images': [('a.py m.pth more',)]},
+        {
+            'trained': [('b.py m.pth images',), ('a.py n.pth images',), ('a.py m.pth b.py n.pth images',)],
+            'images': [('a.py m.pth more',)],
+        },
     ),
     'visualize-pe': Command(
         'a.py',
@@ -253,6 +256,7 @@ COMMANDS_CALLED = {
         of_modules('checkpoint')
         | {
             'mmlape.checkpoint.converting.publish': 'd-hash.safetensors',
+            'mmlape.commands.checkpoint._leave_out': lambda src: src,
             'mmlape.lab.engine.stored_config.published_config': 'config',
         },
         {'src': [('n.pth d.safetensors',)], 'dst': [('m.pth e.safetensors',)]},
@@ -275,7 +279,7 @@ COMMANDS_CALLED = {
             'mmlape.lab.analysis.images.files_of': [],
         },
         {
-            'trained': [('b.py m.pth',), ('a.py n.pth',)],
+            'trained': [('b.py m.pth',), ('a.py n.pth',), ('a.py m.pth b.py n.pth',)],
             '--size': [('--size 32',), ('--size 32 48',)],
             '--batch': [('--batch 4',), ('--batch dynamic',)],
             '--graph': [('--check d --graph g.onnx',)],
