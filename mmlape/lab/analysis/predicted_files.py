@@ -174,7 +174,7 @@ def predict_files(
         DataError: See `images_to_predict`; or a file cannot be written.
     """
     named = model if isinstance(model, Mapping) else {'': model}
-    models, outs = list(named.values()), [Path(one) for one in (out if isinstance(model, Mapping) else [out])]
+    models, outs = list(named.values()), [Path(one) for one in ([out] if isinstance(out, str | Path) else out)]
     tiling = models[0].tiling(tile, overlap)
     found, *_ = [images_to_predict(images, one, overwrite) for one in outs]
     root = Path(images) if Path(images).is_dir() else Path(images).parent

@@ -5,7 +5,7 @@ gets the same to the bit, and computes else; so outputs are those of each model 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.config import differing_values
-from mmlape.lab.engine.frozen.part import outermost_frozen
+from mmlape.lab.engine.frozen.part import is_frozen
 from mmlape.lab.engine.tiling import tiles_of
 from mmlape.weights.gate import LEFT_OUT
 
@@ -41,7 +41,7 @@ class SharedPart:
         if not frozen:
             raise ConfigError(f'{first}: no part of its model is frozen, so it shares none: give it alone')
         for name, model in others:
-            if list(_frozen(model)) != list(frozen):
+            if _frozen(model) != frozen:
                 raise ConfigError(f'{name} and {first} have not the same frozen parts ({", ".join(frozen)})')
             for key, mine, theirs in differing_values(*(_deciding(one, frozen) for one in (model, leader))):
                 raise ConfigError(f'{name} and {first} share no frozen part: {key} is {mine} and {theirs}')
@@ -99,13 +99,22 @@ class SharedPart:
                 del module.forward
 
 
-def _frozen(model: nn.Module) -> dict[str, nn.Module]:
-    found = dict(outermost_frozen(model.train()))
+def outermost_frozen(module: nn.Module, name: str = '') -> Iterator[str]:
+    """Yield the names of the largest frozen parts of a module in training mode."""
+    if is_frozen(module):
+        yield name
+        return
+    for child_name, child in module.named_children():
+        yield from outermost_frozen(child, f'{name}.{child_name}' if name else child_name)
+
+
+def _frozen(model: nn.Module) -> list[str]:
+    found = list(outermost_frozen(model.train()))
     model.eval()
     return found
 
 
-def _deciding(model: nn.Module, frozen: Mapping[str, nn.Module]) -> Config:
+def _deciding(model: nn.Module, frozen: Sequence[str]) -> Config:
     """Return what decides the inputs and the outputs of a model's frozen parts, but for tensors."""
     cfg = model.cfg
     values = dict(

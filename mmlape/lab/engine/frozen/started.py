@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from mmlape.lab.engine.frozen.part import outermost_frozen
+from mmlape.lab.engine.frozen.shared import outermost_frozen
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import config_of_checkpoint
 from mmlape.weights import gate
@@ -27,7 +27,7 @@ def started_model(file: OpenedFile) -> tuple[nn.Module, list[str]]:
     _name_files(cfg.model, read_plain(file.meta['cfg'], file.path)['model'])
     with gate.building(file.path, file.tensors):
         model = build_model(cfg).train()
-    return model, [name for name, _ in outermost_frozen(model)]
+    return model, list(outermost_frozen(model))
 
 
 def _name_files(admitted: dict, stored: Mapping[str, Any]) -> None:
