@@ -79,13 +79,13 @@ def training(settings: Settings, views: int) -> Callable[[], object]:
         loader = Runner.build_dataloader(seeded_dataloader(cfg.train_dataloader, views), seed=0)
         runner = SimpleNamespace(
             cfg=cfg, model=model, bare_model=model, optim_wrapper=wrapper, train_dataloader=loader, val_loop=None,
-            logger=logging.getLogger(__name__),
+            logger=logging.getLogger(__name__), hook=CachedFeaturesHook(),
         )  # fmt: skip
         if views:
-            CachedFeaturesHook().before_train(runner)
+            runner.hook.before_train(runner)  # lasts as long as the hook
     model.train()
     batches = iter(loader)
-    return lambda: model.train_step(next(batches), wrapper)
+    return lambda: runner.model.train_step(next(batches), runner.optim_wrapper)
 
 
 def predicting(settings: Settings, shared: bool) -> Callable[[], object]:
