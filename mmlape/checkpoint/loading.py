@@ -240,7 +240,7 @@ def completed(file: OpenedFile, model: nn.Module) -> OpenedFile:
         if source is None:
             raise CheckpointError(
                 f'checkpoint {file.path}: holds what was trained; its frozen {name} is that of '
-                f"{part.init_cfg['checkpoint']}, which is not there: put it into the file's folder"
+                f"{part.init_cfg['checkpoint']}, which is not there: download it, or put it into the file's folder"
             )
         load_backbone(backbone, **dict(part.init_cfg, checkpoint=source))
         state = backbone.state_dict()

@@ -6,6 +6,7 @@ stands as JSON in the metadata of a safetensors file. The key is the name of a p
 was started: by an address, or by a file whose folder is not told.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -16,10 +17,10 @@ import torch
 from torch import Tensor
 
 from mmlape.errors import CheckpointError
-from mmlape.weights.download import cached_path, is_address, is_on_hub, local_path
+from mmlape.weights.download import cached_path, hub_file, is_address, is_on_hub
 from mmlape.weights.reading import OpenedFile, open_file
 
-KEY = 'frozen'
+KEY = 'mmlape_frozen'
 OPTIONS = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch', 'adapt_channels')
 """Keys of an ``init_cfg`` that are recorded."""
 
@@ -66,13 +67,12 @@ def frozen_parts(file: OpenedFile) -> dict[str, FrozenPart]:
 def find(checkpoint: str, beside: str) -> Path | None:
     """Return the file of a frozen part: of the hub, beside another file, or in torch.hub's folder; None if not there.
 
-    Of an address no more is taken than what was downloaded before.
+    Of an address that a file names, and no user, no more is taken than what was downloaded before.
     """
     if is_on_hub(checkpoint):
-        try:
-            return local_path(checkpoint)
-        except CheckpointError:
-            return None
+        with contextlib.suppress(CheckpointError):
+            return hub_file(checkpoint, cached_only=True)
+        return None
     name = cached_path(checkpoint).name if is_address(checkpoint) else Path(checkpoint).name
     places = Path(beside).with_name(name), Path(torch.hub.get_dir(), 'checkpoints', name)
     return next((place for place in places if place.is_file()), None)

@@ -47,8 +47,8 @@ MAIN = dict(detection='_mAP', segmentation='mIoU', classification='top1')
 class InPyTorch(Graph):
     """An exported model that runs in PyTorch, on images padded as those of its graph."""
 
-    def __init__(self, model: ExportedModel, graph: Graph) -> None:
-        vars(self).update(vars(graph))
+    def __init__(self, model: ExportedModel, path: Path, name: str) -> None:
+        super().__init__(path, name)
         self.model, self.batch = model, None
 
     def __call__(self, images: Tensor) -> list[Tensor]:
@@ -107,7 +107,7 @@ def check(trained: Trained, path: Path, images: str | Path, name: str = '') -> C
     cfg, found = trained.config, files_of(images)
     terminal = console(stderr=True)
     with silent(logging.INFO):
-        sides = _sides(trained, Graph(path, name))
+        sides = _sides(trained, path, name)
         task, prepare = sides[0].model.task, sides[0].model.preparation.of_file
         dataset = _dataset(cfg, Path(images))
         if dataset is not None:
@@ -130,16 +130,16 @@ def check(trained: Trained, path: Path, images: str | Path, name: str = '') -> C
     return result
 
 
-def _sides(trained: Trained, graph: Graph) -> list[Side]:
+def _sides(trained: Trained, path: Path, name: str) -> list[Side]:
     """Return the model's package, the exported model in PyTorch, and the graph."""
     model = init_model(trained.config, trained.file, 'cpu')
     through, by_graph = copy.deepcopy(model), copy.deepcopy(model)
-    exported = exported_class(through)
+    exported, graph = exported_class(through), Graph(path, name)
     install_graph(by_graph, graph, trained.config, model.classes)
     given = Input.of(through, trained.config)
     options = dict(labels=True) if graph.outputs == ('labels',) else {}
     eager = exported(copy.deepcopy(through), given, **options).eval()
-    exported.install(through, InPyTorch(eager, graph), given)
+    exported.install(through, InPyTorch(eager, path, name), given)
     return [Side(PACKAGES[model.task], model), Side('PyTorch, as exported', through), Side('graph', by_graph)]
 
 
