@@ -74,7 +74,7 @@ def test_files_are_those_of_each_model_alone(case, tmp_path, passes):
     _, folder, images = case
     models = [str(folder / 'a.pth'), str(folder / 'b.pth')]
     windows = "model.test_cfg={'mode':'slide','crop_size':(24,24),'stride':(16,16)}"
-    for number, options in enumerate(each([(), ('--batch-size', '3'), ('--tile', '16'), ('--cfg-options', windows)])):
+    for number, options in enumerate(each([(), ('--tile', '16', '--batch-size', '3'), ('--cfg-options', windows)])):
         passes.clear()
         out = tmp_path / str(number)
         assert main(['predict', *models, str(images), '--out', str(out / 'both'), *options]) == 0
