@@ -192,9 +192,9 @@ def predict_files(
             one.predict_each(found, batch_size, skipped if one is models[0] else [], tile, overlap, watch)
             for one in models
         ]
-        for predictions in zip(*each):
-            name = predictions[0].path.relative_to(root)
+        for predictions in zip(*each, strict=True):
             for prediction, write, folder in zip(predictions, writers, outs):
+                name = prediction.path.relative_to(root)
                 write(name, prediction)
                 if overlays:
                     write_image(prediction.draw(score_thr, labels), folder / 'overlays' / drawing_name(name))
