@@ -485,6 +485,7 @@ def calls_of(monkeypatch, tmp_path, capsys):
     """Return what the recorders of a command are given by a line, and what is printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('COLUMNS', '200')
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     for name in ('a.py', 'b.py', 'm.pth', 'n.pth'):
         (tmp_path / name).touch()
     monkeypatch.setattr('signal.signal', lambda *_: None)
