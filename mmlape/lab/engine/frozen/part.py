@@ -50,7 +50,8 @@ class View:
 def is_frozen(module: nn.Module) -> bool:
     """Return whether a module has parameters, trains none, and its parts stay in evaluation mode."""
     parameters = list(module.parameters())
-    inner = [part for part in module.modules() if part is not module]
+    lists = nn.ModuleList, nn.ModuleDict  # compute nothing
+    inner = [part for part in module.modules() if part is not module and not isinstance(part, lists)]
     return bool(parameters) and not (
         any(parameter.requires_grad for parameter in parameters)
         or any(part.training for part in inner)
@@ -317,6 +318,7 @@ def _reason(model: nn.Module, candidates: Candidates) -> str:
         return f'{where} is frozen but for {", ".join(trained[:3])}{more}; a part that runs once trains nothing'
     if trained:
         return f'{where} is trained; freeze it, such as by frozen=True of mmlape.TimmViT'
-    if not candidates:
-        return f'{where} has parts in training mode, whose outputs change: {type(backbone).__name__}'
+    active = [name for name, part in backbone.named_modules() if part.training and not list(part.children())]
+    if active:
+        return f'{where} has parts in training mode, whose outputs change: {", ".join(active[:3])}'
     return f'{", ".join(candidates)} is frozen, but gets no images as its one argument'
