@@ -1,5 +1,7 @@
 """What of a model is frozen: each head behind the stored features gives what it gives behind the images."""
 
+import copy
+
 import pytest
 import torch
 from mmdet.structures import DetDataSample
@@ -16,9 +18,7 @@ from mmlape.lab.engine.frozen.store import FeatureStore
 
 SIDE, WIDTH = 64, 24
 ARCH = dict(embed_dims=WIDTH, num_layers=4, num_heads=3, feedforward_channels=48)
-SMALL = dict(
-    model_name='vit_tiny_patch16_224', img_size=SIDE, model_args=dict(embed_dim=WIDTH, depth=4, num_heads=3)
-)
+SMALL = dict(model_name='vit_tiny_patch16_224', img_size=SIDE, model_args=dict(embed_dim=WIDTH, depth=4, num_heads=3))
 TIMM = dict(type='mmlape.TimmViT', frozen=True, **SMALL)
 OWN = dict(
     type='mmlape.VisionTransformer', arch=ARCH, img_size=SIDE, out_type='featmap', frozen_stages=4, final_norm='every'
@@ -84,9 +84,10 @@ CASES = {
 }  # fmt: skip
 
 
-def built(name):
+def built(name, **backbone):
     """Return a model in training mode, and two samples of its pipeline."""
-    cfg = CASES[name]
+    cfg = copy.deepcopy(CASES[name])
+    cfg['backbone'].update(backbone)
     scope = cfg['type'].partition('.')[0]
     init_default_scope('mmdet' if scope == 'mmlape' else scope)
     torch.manual_seed(0)
@@ -126,3 +127,23 @@ def test_a_head_gives_from_stored_features_what_it_gives_from_images(name, tmp_p
     assert len(expected) == len(found) > 0
     for one, other in zip(expected, found):
         assert float((one - other).abs().max()) <= 1e-6 * float(one.abs().max())
+
+
+def test_what_is_trained_in_the_layers_is_named():
+    for name, changes, trained in (
+        ('pyramid', dict(frozen_stages=3), r'blocks\.3\.'),
+        ('adapter', dict(vit=SMALL), r'vit\.patch_embed'),
+        ('own', dict(final_norm=True), r'norm\.weight'),
+    ):
+        model, samples = built(name, **changes)
+        with pytest.raises(ConfigError, match=trained):
+            FrozenPart(model, pseudo_collate(samples)).check(samples, pseudo_collate)
+
+
+def test_an_image_that_is_read_with_a_weight_of_zero_is_stored():
+    model, samples = built('linear')
+    model.weight, extract = torch.nn.Parameter(torch.zeros(())), model.extract_feat
+    model.extract_feat = lambda images: [one + model.weight * images.mean() for one in extract(images)]
+    part = FrozenPart(model, pseudo_collate(samples))
+    part.check(samples, pseudo_collate)
+    assert part.with_image

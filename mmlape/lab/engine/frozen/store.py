@@ -176,35 +176,32 @@ def parts_of(thing: Any) -> Iterator[Any]:
 def image_names(dataset: Any) -> list[str]:
     """Return a name for each image of a dataset: of its files' contents, its annotation and its place.
 
+    Where a transform mixes images, it is of all of them.
+
     Raises:
         TrainingError: The dataset does not say what its samples are.
     """
     if not hasattr(dataset, 'get_data_info'):
         raise TrainingError(
-            f'cache_features: {type(dataset).__name__} does not say which image a sample is of (get_data_info), as a '
-            'dataset that mixes images does not'
+            f'cache_features: {type(dataset).__name__} does not say which image a sample is of (get_data_info)'
         )
     digest = functools.cache(digest_of)
-    names = []
-    for index in range(len(dataset)):
-        total = hashlib.sha256(str(index).encode())
-        _add(total, dataset.get_data_info(index), digest)
-        names.append(total.hexdigest()[:32])
-    return names
+    content = [_content(dataset.get_data_info(index), digest) for index in range(len(dataset))]
+    mixes = any(hasattr(part, name) for part in parts_of(dataset) for name in ('get_indices', 'get_indexes'))
+    mixed = hashlib.sha256(''.join(content).encode()).hexdigest() if mixes else ''
+    return [hashlib.sha256(f'{index} {one} {mixed}'.encode()).hexdigest()[:32] for index, one in enumerate(content)]
 
 
-def _add(total: Any, value: Any, digest: Callable[[str], bytes]) -> None:
-    """Add an annotation to a digest, with the content of each file in the place of its path."""
-    if isinstance(value, Mapping):
-        for key in sorted(value, key=str):
-            is_file = str(key).endswith('path') and isinstance(value[key], str) and os.path.isfile(value[key])
-            total.update(f'{key}:'.encode())
-            _add(total, digest(value[key]) if is_file else value[key], digest)
-    elif isinstance(value, list | tuple):
-        total.update(f'{len(value)}['.encode())
-        for one in value:
-            _add(total, one, digest)
-    elif isinstance(value, np.ndarray):
-        total.update(f'{value.dtype}{value.shape}'.encode() + value.tobytes())
-    else:
-        total.update(f'{value!r};'.encode())
+def _content(info: Mapping[str, Any], digest: Callable[[str], bytes]) -> str:
+    """Return the digest of an annotation, with the content of each file in the place of its path."""
+    files = {
+        key: digest(value).decode()
+        for key, value in info.items()
+        if key.endswith('path') and isinstance(value, str) and os.path.isfile(value)
+    }
+    return hashlib.sha256(json.dumps({**info, **files}, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    array = isinstance(value, np.ndarray | np.generic)
+    return [str(value.dtype), value.shape, value.tobytes().hex()] if array else repr(value)
