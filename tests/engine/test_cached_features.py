@@ -62,9 +62,9 @@ def computed(monkeypatch):
     """Count the images that the frozen part computes."""
     counts, rows = [], FrozenPart._rows
 
-    def counted(part, batch, mode):
+    def counted(part, batch, training):
         counts.append(len(batch['inputs']))
-        return rows(part, batch, mode)
+        return rows(part, batch, training)
 
     monkeypatch.setattr(FrozenPart, '_rows', counted)
     return counts

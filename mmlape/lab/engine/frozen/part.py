@@ -96,16 +96,16 @@ class FrozenPart:
     """
 
     def __init__(self, model: nn.Module, data: dict[str, Any]) -> None:
-        self.model, self.calls, self.with_image = model, 0, False
+        self.model, self.with_image = model, False
         self._blank = torch.zeros(())
         self._spec: TreeSpec | None = None
-        self._dtypes: list[torch.dtype] = []
-        self._features: list[Tensor] | None = None
+        self._dtypes: dict[bool, list[torch.dtype]] = {}  # in training, and in validation
+        self._features: list[Tensor] | None = None  # of a batch; empty once they are read
         candidates = dict(_candidates(model))
         found = self._reached(candidates, data)
         if found is None or _frozen_beside(model, found, candidates[found][0]):
             raise ConfigError(f'cache_features: {_reason(model, candidates)}')
-        self.name, (self.module, self._method) = found, candidates[found]
+        self.name, (self.module, self._method) = found or 'model', candidates[found]
 
     def _reached(self, candidates: Candidates, data: dict[str, Any]) -> str | None:
         """Return the name of the candidate that gets the images of a batch."""
@@ -164,11 +164,11 @@ class FrozenPart:
             raise ConfigError(
                 f'cache_features: {type(self.model.data_preprocessor).__name__} mixes the images of a batch'
             )
-        rows = self._rows(together, 'loss' if training else 'predict')
+        rows = self._rows(together, training)
         kept = [{key: _first(value) for key, value in one.items() if key != 'inputs'} for one in single]
         return [View(row, tuple(one.shape), rest) for row, one, rest in zip(rows, inputs, kept)]
 
-    def _rows(self, batch: dict[str, Any], mode: str) -> list[tuple[Tensor, ...]]:
+    def _rows(self, batch: dict[str, Any], training: bool) -> list[tuple[Tensor, ...]]:
         compute, ran = getattr(self.module, self._method), []
 
         def stop(images: Tensor) -> None:
@@ -182,7 +182,7 @@ class FrozenPart:
                     stack.callback(handle.remove)
             stack.enter_context(_replaced(self.module, self._method, stop))
             try:
-                self.model(**batch, mode=mode)
+                self.model(**batch, mode='loss' if training else 'predict')
             except _Reached as reached:
                 outputs, count = reached.args
         leaves, self._spec = tree_flatten(outputs)
@@ -192,7 +192,7 @@ class FrozenPart:
             what = f', such as {ran[0]},' if ran else ''
             raise ConfigError(f'cache_features: layers of model.{self.name}{what} are trained; freeze them all')
         leaves += [batch['inputs']] if self.with_image else []
-        self._dtypes = [leaf.dtype for leaf in leaves]
+        self._dtypes[training] = [leaf.dtype for leaf in leaves]
         return list(zip(*(leaf.cpu() for leaf in leaves)))
 
     @contextmanager
@@ -206,12 +206,12 @@ class FrozenPart:
         processed, computed = preprocessor.forward, getattr(self.module, self._method)
 
         def preprocess(data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-            self._features, self.calls = None, 0
+            self._features = None
             if FEATURES not in data:
                 return processed(data, training)
             rest = preprocessor.cast_data({key: value for key, value in data.items() if key != 'inputs'})
             stacked = (leaf if isinstance(leaf, Tensor) else torch.stack(list(leaf)) for leaf in rest.pop(FEATURES))
-            self._features = [leaf.to(dtype) for leaf, dtype in zip(stacked, self._dtypes)]
+            self._features = [leaf.to(dtype) for leaf, dtype in zip(stacked, self._dtypes[training])]
             if self.with_image:
                 return dict(rest, inputs=self._features.pop())
             blank = self._blank.to(self._features[0].device)
@@ -220,10 +220,10 @@ class FrozenPart:
         def replay(*args, **kwargs):
             if self._features is None:
                 return computed(*args, **kwargs)
-            self.calls += 1
-            if self.calls > 1:
+            if not self._features:
                 raise ConfigError(f'cache_features: {self.name} runs more than once for an image')
-            return tree_unflatten(self._features, self._spec)
+            features, self._features = self._features, []
+            return tree_unflatten(features, self._spec)
 
         with _replaced(preprocessor, 'forward', preprocess), _replaced(self.module, self._method, replay):
             try:

@@ -132,8 +132,8 @@ class FeatureStore:
         size = count * self.views * sum(tensor.nbytes for tensor in self._tensors([example]).values())
         if size > free:
             raise TrainingError(
-                f'cache_features: {count} images x {self.views} views need about {size / 1e9:.2f} GB, and '
-                f'{free / 1e9:.2f} GB are free in {self.folder}: fewer views, or another folder by --cache-dir'
+                f'cache_features: {count} images x {self.views} views need about {size / 1e6:,.0f} MB, and '
+                f'{free / 1e6:,.0f} MB are free in {self.folder}: fewer views, or another folder by --cache-dir'
             )
         return size, free
 
