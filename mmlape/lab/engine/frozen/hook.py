@@ -106,7 +106,6 @@ class CachedFeaturesHook(Hook):
                 with_image=part.with_image,
                 preprocessor=[part_of.get('data_preprocessor') for part_of in (content, content['model'])],
                 tensors=digest_of_tensors(part.tensors()),
-                text=repr(part.module),
                 config=_config_of(content['model'], part.name),
             )
             of_training = dict(key, data=content['train_dataloader'].get('dataset'), precision=_precision(runner))
