@@ -118,7 +118,7 @@ def test_a_head_gives_from_stored_features_what_it_gives_from_images(name, tmp_p
     model.eval()
 
     def outputs(batch):
-        return tree_leaves(model(**model.data_preprocessor(batch), mode='tensor'))
+        return tree_leaves(model(**model.data_preprocessor(batch, True), mode='tensor'))
 
     with torch.no_grad():
         expected = outputs(pseudo_collate(samples))
