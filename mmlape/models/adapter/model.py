@@ -177,18 +177,21 @@ class AdapterMixin(nn.Module):
         flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
         c = torch.cat(flat, dim=1)  # (B, S, D)
 
-        x, state, hw = vit.embed(x)
+        hw = int(x.shape[2]) // side, int(x.shape[3]) // side
         x_levels = FeatureLevels.of([hw], x.device)
-        features = []
-        for interaction, (start, stop) in zip(self.interactions, self.ranges):
-            if interaction.injector is not None:
+        features, injects = [], self.interactions[0].injector is not None
+        if injects:
+            x, state, _ = vit.embed(x)
+        else:
+            features = self.read_layers(x)
+        for number, (interaction, (start, stop)) in enumerate(zip(self.interactions, self.ranges)):
+            if injects:
                 prefix, patches = vit.split_prefix(x)
                 patches = interaction.inject(patches, x_levels, c, c_levels)
                 x = torch.cat((prefix, patches), dim=1) if prefix.shape[1] else patches
-            x, state = vit.run_layers(x, state, hw, start, stop)
-            patches = self.read_patches(x, state)
-            c = interaction.extract(c, c_levels, patches, x_levels)
-            features.append(patches)
+                x, state = vit.run_layers(x, state, hw, start, stop)
+                features.append(self.read_patches(x, state))
+            c = interaction.extract(c, c_levels, features[number], x_levels)
 
         c2, c3, c4 = split_maps(c, c_levels.spatial_shapes)
         maps = [self.up(lay_out(c2)) + c1, c2, c3, c4]
@@ -212,6 +215,15 @@ class AdapterMixin(nn.Module):
             units += [interaction.injector] if interaction.injector is not None else []
             units += [interaction.extractor, *(interaction.extra_extractors or ())]
         return units
+
+    def read_layers(self, x: Tensor) -> list[Tensor]:
+        """Return the patches (B, N, D) of padded images that the interactions read, where nothing is injected."""
+        x, state, hw = self.plain_vit.embed(x)
+        read = []
+        for start, stop in self.ranges:
+            x, state = self.plain_vit.run_layers(x, state, hw, start, stop)
+            read.append(self.read_patches(x, state))
+        return read
 
     def read_patches(self, x: Tensor, state: Any) -> Tensor:
         """Return the patches (B, N, D) that the pyramid reads of a layer's tokens (B, P + N, D).
