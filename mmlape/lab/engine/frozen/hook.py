@@ -2,7 +2,8 @@
 
 ``cache_features = dict(views=16)`` in a config, or `train --cache-features 16`. Each image of training has so many
 views, whose augmentations follow from its place and the view's number, alike in every run; the run's seed decides
-order and views. So several seeds and arms read one store.
+order and views. So several seeds and arms read one store. With ``per_seed=True`` each seed has views and a store of
+its own, for an interval over seeds that has the chance of the augmentations in it.
 """
 
 import logging
@@ -32,7 +33,7 @@ from mmlape.lab.runs.identity import settings
 from mmlape.lab.runs.locks import lock_holder, take_lock
 
 DTYPES = {'float16': torch.float16, 'bfloat16': torch.bfloat16, 'float32': torch.float32}
-OPTIONS = ('views', 'dtype', 'cache_dir')
+OPTIONS = ('views', 'dtype', 'per_seed', 'cache_dir')
 WAIT = 2.0  # seconds between two looks at a lock
 TOLD = 20.0  # seconds between two lines of progress
 
@@ -91,6 +92,7 @@ class CachedFeaturesHook(Hook):
         """
         given = runner.cfg.cache_features
         views, dtype = given['views'], DTYPES[given.get('dtype', 'float16')]
+        seed = [runner.seed] if given.get('per_seed') else []
         folder = Path(given.get('cache_dir') or default_folder()).expanduser()
         loader, model = runner.train_dataloader, runner.bare_model
         model.train()
@@ -107,8 +109,9 @@ class CachedFeaturesHook(Hook):
                 config=_config_of(content['model'], part.name),
             )
             of_training = dict(key, data=content['train_dataloader'].get('dataset'), precision=_precision(runner))
+            of_training |= {'seed': runner.seed} if seed else {}
             store = FeatureStore(folder, of_training, image_names(loader.dataset), views, dtype)
-            self._fill(runner, part, loader, store, training=True)
+            self._fill(runner, part, loader, store, seed, training=True)
         loader.dataset.read_from(StoredSamples(store))
         if runner.val_loop is not None:
             self._validation(runner, part, key, folder, dtype)
@@ -130,12 +133,14 @@ class CachedFeaturesHook(Hook):
                     data = settings(runner.cfg)['val_dataloader'].get('dataset')
                     content = dict(key, data=data, precision=loop.fp16, training=False)
                     store = FeatureStore(folder, content, image_names(loader.dataset), 1, dtype)
-                    self._fill(runner, part, loader, store, training=False)
+                    self._fill(runner, part, loader, store, [], training=False)
                     loader.dataset.read_from(StoredSamples(store))
         if reason:
             runner.logger.info(f'validation computes its features: {reason}')
 
-    def _fill(self, runner, part: FrozenPart, loader: DataLoader, store: FeatureStore, training: bool) -> None:
+    def _fill(
+        self, runner, part: FrozenPart, loader: DataLoader, store: FeatureStore, seed: list[int], training: bool
+    ) -> None:
         """Compute the features of the images that are missing, each process a part of them."""
         rank, world_size = get_dist_info()
         lock = on_main_process(lambda: _wait_for(store.folder / 'lock', runner.logger))
@@ -143,7 +148,7 @@ class CachedFeaturesHook(Hook):
         mine = missing[rank::world_size]
         started = told = time.monotonic()
         size = None
-        for done, (index, samples) in enumerate(_read(loader, mine, store.views), 1):
+        for done, (index, samples) in enumerate(_read(loader, mine, store.views, seed), 1):
             views = _views(part, loader, samples, training)
             size = size or views[0].size
             if training and views[0].size != size:
@@ -198,9 +203,11 @@ def _views(part: FrozenPart, loader: DataLoader, samples: list[dict[str, Any]], 
     return part.views(loader.collate_fn(samples), [loader.collate_fn([sample]) for sample in samples], training)
 
 
-def _read(loader: DataLoader, indices: Sequence[int], views: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+def _read(
+    loader: DataLoader, indices: Sequence[int], views: int, seed: Sequence[int]
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Yield indices and the samples of their views, read by as many processes as the loader has."""
-    order = [SeededIndex.of_view(index, view) for index in indices for view in range(views)]
+    order = [SeededIndex.of_view(index, view, *seed) for index in indices for view in range(views)]
     options = dict(num_workers=min(loader.num_workers, len(order)), worker_init_fn=loader.worker_init_fn)
     reader = iter(DataLoader(loader.dataset, batch_size=None, sampler=order, collate_fn=_as_it_is, **options))
     for index in indices:
