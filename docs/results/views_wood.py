@@ -29,3 +29,4 @@ model = dict(
     ),
     test_cfg=dict(nms_pre=1000, score_thr=0.05, nms=dict(type='nms', iou_threshold=0.5), max_per_img=100),
 )
+train_dataloader = dict(dataset=dict(side=504))  # 12 windows an epoch
