@@ -108,8 +108,8 @@ class CachedFeaturesHook(Hook):
                 **part_key(part.module),
                 config=_config_of(content['model'], part.name),
             )
-            of_training = dict(key, data=content['train_dataloader'].get('dataset'), precision=_precision(runner))
-            of_training |= {'seed': runner.seed} if seed else {}
+            data = content['train_dataloader'].get('dataset')
+            of_training = dict(key, data=data, precision=_precision(runner), seed=seed)
             store = FeatureStore(folder, of_training, image_names(loader.dataset), views, dtype)
             self._fill(runner, part, loader, store, seed, training=True)
         loader.dataset.read_from(StoredSamples(store))
