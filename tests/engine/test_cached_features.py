@@ -88,6 +88,17 @@ def test_training_from_the_store_equals_training_on_the_same_views(pretrained, t
     assert 0 < apart(stored, half) < 1e-2 and len(files(tmp_path)) == 14
 
 
+def test_views_of_each_seed_are_its_own(pretrained, tmp_path, monkeypatch):
+    own = {'cache_features.per_seed': True}
+    stored, _ = run(pretrained, tmp_path / 'stored', own)
+    run(pretrained, tmp_path / 'other', own, seed=2)
+    assert len(files(tmp_path)) == 5 + 5 + 2  # validation is shared
+    monkeypatch.setattr(CachedFeaturesHook, 'before_train', lambda self, runner: None)
+    plain, _ = run(pretrained, tmp_path / 'plain', own)
+    shared, _ = run(pretrained, tmp_path / 'shared')
+    assert apart(stored, plain) < 1e-5 < apart(stored, shared)
+
+
 def test_a_resumed_run_equals_an_uninterrupted_one(config, tmp_path, monkeypatch):
     complete, _ = run(config, tmp_path / 'complete')
 

@@ -2,7 +2,8 @@
 
 ``cache_features = dict(views=16)`` in a config, or `train --cache-features 16`. Each image of training has so many
 views, whose augmentations follow from its place and the view's number, alike in every run; the run's seed decides
-order and views. So several seeds and arms read one store.
+order and views. So several seeds and arms read one store. With ``per_seed=True`` each seed has views and a store of
+its own, for an interval over seeds that has the chance of the augmentations in it.
 """
 
 import logging
@@ -34,7 +35,7 @@ from mmlape.lab.training.frozen.store import FeatureStore, digest_of_tensors, im
 from mmlape.lab.training.seeding import SeededDataset, SeededIndex, isolated
 
 DTYPES = {'float16': torch.float16, 'bfloat16': torch.bfloat16, 'float32': torch.float32}
-OPTIONS = ('views', 'dtype', 'cache_dir')
+OPTIONS = ('views', 'dtype', 'per_seed', 'cache_dir')
 WAIT = 2.0  # seconds between two looks at a lock
 TOLD = 20.0  # seconds between two lines of progress
 
@@ -93,6 +94,7 @@ class CachedFeaturesHook(Hook):
         """
         given = runner.cfg.cache_features
         views, dtype = given['views'], DTYPES[given.get('dtype', 'float16')]
+        seed = [runner.seed] if given.get('per_seed') else []
         folder = Path(given.get('cache_dir') or default_folder()).expanduser()
         loader, model = runner.train_dataloader, runner.bare_model
         model.train()
@@ -108,9 +110,10 @@ class CachedFeaturesHook(Hook):
                 tensors=digest_of_tensors(part.tensors()),
                 config=_config_of(content['model'], part.name),
             )
-            of_training = dict(key, data=content['train_dataloader'].get('dataset'), precision=_precision(runner))
+            data = content['train_dataloader'].get('dataset')
+            of_training = dict(key, data=data, precision=_precision(runner), seed=seed)
             store = _store(folder, of_training, model, part, loader, views, dtype)
-            self._fill(runner, part, loader, store, first, training=True)
+            self._fill(runner, part, loader, store, first, seed)
         loader.dataset.read_from(StoredSamples(store))
         if runner.val_loop is not None:
             self._validation(runner, part, key, folder, dtype)
@@ -129,7 +132,7 @@ class CachedFeaturesHook(Hook):
                     data = settings(runner.cfg)['val_dataloader'].get('dataset')
                     content = dict(key, data=data, precision=loop.fp16, training=False)
                     store = _store(folder, content, runner.bare_model, part, loader, 1, dtype)
-                    self._fill(runner, part, loader, store, view, training=False)
+                    self._fill(runner, part, loader, store, view)
                     each_size = (store.read(index, 0).sample() for index in store.of_each_size())
                     if all(part.runs_once(loader.collate_fn([sample])) for sample in each_size):
                         loader.dataset.read_from(StoredSamples(store))
@@ -137,9 +140,25 @@ class CachedFeaturesHook(Hook):
         runner.logger.info(f'validation computes its features: {reason}')
 
     def _fill(
-        self, runner, part: FrozenPart, loader: DataLoader, store: FeatureStore, example: View, training: bool
+        self,
+        runner,
+        part: FrozenPart,
+        loader: DataLoader,
+        store: FeatureStore,
+        example: View,
+        seed: list[int] | None = None,
     ) -> None:
-        """Compute the features of the images that are missing, each process a part of them."""
+        """Compute the features of the images that are missing, each process a part of them.
+
+        Args:
+            runner: It trains.
+            part: What computes them.
+            loader: Of the images.
+            store: Gets them.
+            example: One view, for the size.
+            seed: What the views follow from beside place and number, in training; None in validation.
+        """
+        training = seed is not None
         rank, world_size = get_dist_info()
         with _only_writer(store.folder / 'lock', runner.logger):
             missing = on_main_process(lambda: list(store.missing()))
@@ -151,7 +170,7 @@ class CachedFeaturesHook(Hook):
             )
             mine = missing[rank::world_size]
             started = told = time.monotonic()
-            for done, (index, samples) in enumerate(_read(loader, mine, store.views), 1):
+            for done, (index, samples) in enumerate(_read(loader, mine, store.views, seed or ()), 1):
                 views = part.views(samples, loader.collate_fn, training)
                 if training and views[0].size != example.size:
                     raise ConfigError(
@@ -198,9 +217,11 @@ def _store(
     return FeatureStore(folder, dict(key, code=code), image_names(loader.dataset), views, dtype)
 
 
-def _read(loader: DataLoader, indices: Sequence[int], views: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+def _read(
+    loader: DataLoader, indices: Sequence[int], views: int, seed: Sequence[int]
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Yield indices and the samples of their views, read by as many processes as the loader has."""
-    order = [SeededIndex.of_view(index, view) for index in indices for view in range(views)]
+    order = [SeededIndex.of_view(index, view, *seed) for index in indices for view in range(views)]
     options = dict(num_workers=min(loader.num_workers, len(order)), worker_init_fn=loader.worker_init_fn)
     reader = iter(DataLoader(loader.dataset, batch_size=None, sampler=order, collate_fn=_as_it_is, **options))
     for index in indices:
