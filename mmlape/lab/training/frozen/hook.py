@@ -23,6 +23,7 @@ from mmengine.runner.amp import autocast
 from torch import nn
 from torch.utils.data import DataLoader
 
+from mmlape.checkpoint.trained_alone import digest_of_tensors
 from mmlape.errors import ConfigError
 from mmlape.lab.distributed import on_main_process
 from mmlape.lab.registry import HOOKS
@@ -31,7 +32,7 @@ from mmlape.lab.runs.identity import settings
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.training.frozen import default_folder
 from mmlape.lab.training.frozen.part import FrozenPart, View
-from mmlape.lab.training.frozen.store import FeatureStore, digest_of_tensors, image_names, parts_of
+from mmlape.lab.training.frozen.store import FeatureStore, image_names, parts_of
 from mmlape.lab.training.seeding import SeededDataset, SeededIndex, isolated
 
 DTYPES = {'float16': torch.float16, 'bfloat16': torch.bfloat16, 'float32': torch.float32}

@@ -149,15 +149,6 @@ def _bytes(tensor: Tensor) -> np.ndarray:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of tensors with their names."""
-    total = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        total.update(f'{name} {tuple(tensor.shape)} {tensor.dtype}'.encode())
-        total.update(_bytes(tensor.detach().cpu()))
-    return total.hexdigest()
-
-
 def parts_of(thing: Any) -> Iterator[Any]:
     """Yield an object of a pipeline, and the objects in its attributes, each once."""
     seen, waiting = set(), [thing]
