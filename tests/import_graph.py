@@ -48,6 +48,7 @@ INSIDE = {
     ),
     'models': (
         ('arguments', 'grid', 'named_layers', 'names', 'weight_init'),
+        ('removal',),
         ('position',),
         ('layers', 'param_groups'),
         ('base',),

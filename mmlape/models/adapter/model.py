@@ -37,7 +37,14 @@ from mmlape.models.vit.model import DEIT, VisionTransformer
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = dict(num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end')
+FIXED = dict(
+    num_registers=0,
+    final_norm=False,
+    out_indices=-1,
+    out_type='featmap',
+    patch_padding='end',
+    remove_position=None,
+)
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
 DEFORM: dict[str, dict[str, Any]] = {
@@ -176,6 +183,8 @@ class AdapterMixin(nn.Module):
         flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
         c = torch.cat(flat, dim=1)  # (B, S, D)
 
+        if getattr(vit, 'removal', None) is not None:
+            vit.removal.prepare(vit, x)
         x, state, hw = vit.embed(x)
         x_levels = FeatureLevels.of([hw], x.device)
         features = []
@@ -185,7 +194,7 @@ class AdapterMixin(nn.Module):
                 patches = interaction.inject(patches, x_levels, c, c_levels)
                 x = torch.cat((prefix, patches), dim=1) if prefix.shape[1] else patches
             x, state = vit.run_layers(x, state, hw, start, stop)
-            patches = self.read_patches(x, state)
+            patches = self.read_patches(x, state, stop - 1)
             c = interaction.extract(c, c_levels, patches, x_levels)
             features.append(patches)
 
@@ -212,8 +221,8 @@ class AdapterMixin(nn.Module):
             units += [interaction.extractor, *(interaction.extra_extractors or ())]
         return units
 
-    def read_patches(self, x: Tensor, state: Any) -> Tensor:
-        """Return the patches (B, N, D) that the pyramid reads of a layer's tokens (B, P + N, D).
+    def read_patches(self, x: Tensor, state: Any, layer: int) -> Tensor:
+        """Return the patches (B, N, D) that the pyramid reads of the tokens (B, P + N, D) behind a layer.
 
         ``state`` is what the layer has passed on beside them.
         """
