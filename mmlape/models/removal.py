@@ -19,8 +19,9 @@ from mmlape.models.grid import Grid
 
 OPTIONS = {'constant': ('directions', 'value'), 'ridge': ('rounds',), 'mean': ()}
 """The ways, and the options of each beside ``unit_length``."""
-STRENGTH = 1e-4
-"""Of the ridge regressions, beside the mean variance of a channel."""
+STRENGTH = 1.0
+"""Of the ridge regressions, beside the mean variance of a channel. Weaker ones choose directions of little variance, of
+which a ViT has many that tell the place: with 1e-4, five rounds left R^2 0.61 of 0.80, with 1.0 0.03."""
 
 
 def constant_directions(tokens: Tensor, count: int) -> Tensor:

@@ -104,7 +104,7 @@ def test_features_are_those_of_the_forward():
     model = new_vit(out_type='featmap', out_indices=(0, 1), with_cls_token=True).eval()
     one, image = probed(model), torch.rand(2, 3, 32, 40) * 255
     with torch.inference_mode():
-        first, last = model(one._normalised(image))
+        first, last = model(one.normalised(image))
     found = list(one.features(image))
     torch.testing.assert_close(found[1], first.flatten(2).mT)
     torch.testing.assert_close(found[3], last.flatten(2).mT)
