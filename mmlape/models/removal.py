@@ -1,8 +1,8 @@
 """Take position out of the patch tokens of a frozen ViT, whatever its encoding has left in them.
 
-    constant   x - BB'x,  B the first singular vectors of the tokens of one constant image (INSID3, arXiv 2603.28480)
-    ridge      x - BB'x,  B what ridge regressions read row and column from, round by round (RASA's idea, closed form)
-    mean       x - m,     m the mean token of each place over training images
+constant   x - BB'x,  B the first singular vectors of the tokens of one constant image (INSID3, arXiv 2603.28480)
+ridge      x - BB'x,  B what ridge regressions read row and column from, round by round (RASA's idea, closed form)
+mean       x - m,     m the mean token of each place over training images
 """
 
 import itertools
@@ -82,12 +82,7 @@ class PositionRemoval(nn.Module):
     """
 
     def __init__(
-        self,
-        layers: Sequence[int],
-        dims: int,
-        patches: int,
-        options: Mapping[str, Any],
-        value: Sequence[float] = (),
+        self, layers: Sequence[int], dims: int, patches: int, options: Mapping[str, Any], value: Sequence[float] = ()
     ) -> None:
         super().__init__()
         self.layers, self.how = list(layers), options.get('how')

@@ -38,12 +38,7 @@ from mmlape.models.vit.model import DEIT, VisionTransformer
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
 FIXED = dict(
-    num_registers=0,
-    final_norm=False,
-    out_indices=-1,
-    out_type='featmap',
-    patch_padding='end',
-    remove_position=None,
+    num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end', remove_position=None
 )
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)

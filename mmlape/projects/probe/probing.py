@@ -151,7 +151,9 @@ def fit_removal(text: str, folder: Path, count: int, size: Grid | None, file: Pa
     """
     model = open_probed(text, grid)
     if model.backbone.removal is None:
-        raise ConfigError(f"--fit: {model.name} takes nothing out: give its backbone remove_position=dict(how='ridge')")
+        raise ConfigError(
+            f"--fit: {model.name} takes nothing out: give its backbone remove_position=dict(how='ridge')"
+        )
     images, cells = _images(model, find_images(folder, count), size)
     batches = images.float().split(max(1, TOKENS // (cells[0] * cells[1])))
     model.backbone.fit_removal(map(model.normalised, batches), tuple(images.shape[-2:]))
