@@ -1,9 +1,9 @@
 #!/usr/bin/env python
 """Values, table and figure of `studies/position-out.yml`, whose file has the questions and the commands.
 
-`position_out.py fit` computes what the ridge and the means take out from the forty scenes of training, and writes weights
-with it; `position_out.py measure WORK_DIR` adds what needs no training, or the heads of WORK_DIR, to
-`position-out.json`; `position_out.py table` prints the table, `--figure FILE` draws the figure.
+`position_out.py fit` computes what ridges and means take out from forty scenes of training, and writes weights with
+it; `position_out.py measure WORK_DIR` writes the values, with those of the heads of WORK_DIR, to `position-out.json`;
+`position_out.py table` prints the table, `--figure FILE` draws the figure.
 """
 
 import argparse

@@ -21,6 +21,7 @@ from mmlape.weights.reading import read_checkpoint
 FROZEN = """
 model['backbone'] = dict(
     type='mmlape.TimmViT', model_name='vit_tiny_patch16_224', img_size=32, patch_size=8, frozen=True,
+    remove_position=dict(how='constant', directions=2),
     model_args=dict(embed_dim=24, depth=2, num_heads=3),
 )
 model['decode_head']['in_channels'] = 24

@@ -252,7 +252,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
                 return
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor that a file lacks may keep its initial values, as norms of the PE may, if so allowed."""
+        """Check whether a tensor that a file lacks may keep its initial values: norms of the PE, if so allowed."""
         if name.startswith(VIT):
             return options.allow_joining_mismatch and '.pe_norm.' in name
         if name.startswith('removal.'):

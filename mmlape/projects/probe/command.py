@@ -1,7 +1,7 @@
 """Probe how much position the features of plain ViTs hold, by layer: how well a ridge regression reads row and column
 of a patch on images that it has not seen. Beside each model is the same one with random values, and the pixels of a
-patch alone. Prints a table, and writes it (probe.csv) with a figure (probe.png). With --remove, a second table has what
-is read where position is taken out of the output (removed.csv)."""
+patch alone. Prints a table, and writes it (probe.csv) with a figure (probe.png). With --remove, a second table
+(removed.csv) has what is read where position is taken out of the output."""
 
 import argparse
 
