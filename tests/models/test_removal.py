@@ -92,7 +92,7 @@ def test_what_is_taken_out_is_gone(way):
     seen, fresh = tokens(400), tokens(100, seed=1)
     constant = way['how'] == 'constant'
     without = remove_position(
-        [seen.mean(0, keepdim=True)] if constant else [seen], GRID, **way | (dict(directions=5) if constant else {})
+        [seen.mean(0, keepdim=True)] if constant else [seen], GRID, **way | (dict(directions=8) if constant else {})
     )
     numbers = torch.arange(len(fresh))[:, None]
     before, after = read_layers(
