@@ -98,7 +98,7 @@ class PositionRemoval(nn.Module):
         shape = (patches, dims) if self.how == 'mean' else (dims, self.count)
         self.register_buffer('values', torch.zeros(len(self.layers), *shape))
         self.register_buffer('canvas', torch.zeros(2, dtype=torch.long))
-        self._canvas: Grid | None = (0, 0)  # the buffer's, for which no GPU is waited for; None if unknown
+        self._canvas: Grid | None = None  # the buffer's, once it is known, so that no forward waits for a GPU
 
     def forward(self, tokens: Tensor, layer: int) -> Tensor:
         """Return patch tokens (B, N, D) of a layer without position."""
@@ -147,13 +147,13 @@ class PositionRemoval(nn.Module):
                 recorded, before it has seen an image of this size.
         """
         canvas = int(x.shape[-2]), int(x.shape[-1])
+        recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if isinstance(x, FakeTensor) and not recorded:
+            return  # only shapes are asked for
         if self._canvas is None:
             self._canvas = tuple(self.canvas.tolist())
         if self._canvas == canvas:
             return
-        recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        if isinstance(x, FakeTensor) and not recorded:
-            return  # only shapes are asked for
         if self.how != 'constant' or recorded:
             of = f'of images of {self._canvas[0]}x{self._canvas[1]}' if any(self._canvas) else 'of no images yet'
             fix = (
@@ -185,9 +185,6 @@ class PositionRemoval(nn.Module):
 
 def remove_position(tokens: Iterable[Any], grid: Grid, **options: Any) -> Callable[[Any], Tensor]:
     """Return a function that takes position out of the patch tokens (B, N, D) of any model.
-
-        without = remove_position([model(black)], (16, 16), how='constant', directions=20)
-        without(model(images))
 
     Args:
         tokens: Those from which it is computed, batches (B, N, D) of torch or NumPy: of 'constant' of one constant
