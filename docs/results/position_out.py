@@ -252,6 +252,11 @@ def read_places(tokens: Tensor, ways: Mapping[str, Callable[[Tensor], Tensor]]) 
     return {layer.name: layer.r2 for layer in read_layers(list(ways), features, numbers, (side, side))}
 
 
+def write(values: Values) -> None:
+    """Keep the values that there are."""
+    write_bytes(VALUES, (json.dumps(values, indent=1) + '\n').encode())
+
+
 def measure_scenes(values: Values, kept: Path) -> None:
     """Add how places are read, and what matching and heads reach, on both canvases."""
     views, seen = read_views()
@@ -280,6 +285,7 @@ def measure_scenes(values: Values, kept: Path) -> None:
                 values.setdefault(f'head {side}', {}).setdefault(name, {})[str(seed)] = score
             print(side, name, *(values[f'{what} {side}'][name] for what in ('matching', 'head')), flush=True)
         values[f'place {side}'] = {name: {'': value} for name, value in read_places(tokens[1], ways).items()}
+        write(values)
 
 
 def measure_crops(values: Values, kept: Path) -> None:
@@ -311,7 +317,7 @@ def table(values: Values) -> str:
     rows = []
     for name, title in TITLES.items():
         cells = []
-        for question in QUESTIONS:
+        for question in (one for one in QUESTIONS if one in values):
             found = [*values[question][name].values()]
             if question.startswith('place') or name == 'none':
                 is_place = question.startswith('place')
@@ -320,14 +326,16 @@ def table(values: Values) -> str:
             beside = difference(question, values[question], name)
             cells.append(f'{estimate(found).mean:.1f}; {beside.mean:+.1f} ({beside.low:+.1f} to {beside.high:+.1f})')
         rows.append((title, *cells))
-    return markdown_table(text_table(('taken out', *QUESTIONS.values()), rows))
+    return markdown_table(
+        text_table(('taken out', *(title for key, title in QUESTIONS.items() if key in values)), rows)
+    )
 
 
 def draw(values: Values, file: Path) -> None:
     """Draw what each arm is ahead of none, with its interval."""
     from matplotlib.figure import Figure
 
-    shown = [question for question in QUESTIONS if not question.startswith('place')]
+    shown = [question for question in QUESTIONS if question in values and not question.startswith('place')]
     figure = Figure(figsize=(11, 3), layout='constrained')
     for place, (axes, question) in enumerate(zip(figure.subplots(1, len(shown), sharey=True), shown)):
         found = [difference(question, values[question], name) for name in WAYS]
@@ -351,9 +359,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if not args.table:
         values: Values = {}
-        measure_crops(values, args.folder)
-        measure_scenes(values, args.folder)
-        write_bytes(VALUES, (json.dumps(values, indent=1) + '\n').encode())
+        for measure in (measure_scenes, measure_crops):
+            measure(values, args.folder)
+            write(values)
     values = json.loads(VALUES.read_text(encoding='utf-8'))
     print(table(values))
     if args.figure:
