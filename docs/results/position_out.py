@@ -324,7 +324,8 @@ def table(values: Values) -> str:
                 cells.append(f'{found[0]:.2f}' if is_place else f'{estimate(found).mean:.1f}')
                 continue
             beside = difference(question, values[question], name)
-            cells.append(f'{estimate(found).mean:.1f}; {beside.mean:+.1f} ({beside.low:+.1f} to {beside.high:+.1f})')
+            interval = f' ({beside.low:+.1f} to {beside.high:+.1f})' if beside.low is not None else ''
+            cells.append(f'{estimate(found).mean:.1f}; {beside.mean:+.1f}{interval}')
         rows.append((title, *cells))
     return markdown_table(
         text_table(('taken out', *(title for key, title in QUESTIONS.items() if key in values)), rows)
@@ -340,7 +341,7 @@ def draw(values: Values, file: Path) -> None:
     for place, (axes, question) in enumerate(zip(figure.subplots(1, len(shown), sharey=True), shown)):
         found = [difference(question, values[question], name) for name in WAYS]
         means, colour = np.array([one.mean for one in found]), look(place)['color']
-        ends = np.array([(one.mean - one.low, one.high - one.mean) for one in found]).T
+        ends = np.array([(0, 0) if one.low is None else (one.mean - one.low, one.high - one.mean) for one in found]).T
         axes.errorbar(means, range(len(WAYS)), xerr=ends, fmt='o', color=colour, capsize=3)
         axes.axvline(0, color='0.7')
         axes.set(title=QUESTIONS[question], yticks=range(len(WAYS)), yticklabels=[TITLES[name] for name in WAYS])
