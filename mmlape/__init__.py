@@ -21,6 +21,7 @@ _LAZY = {
     'load': 'lab.inference.prediction',
     'load_weights': 'checkpoint',
     'param_groups': 'models.param_groups',
+    'remove_position': 'models.removal',
     'resize_pos_embed': 'models.pos_embed',
 }
 __all__ = ['__version__', *_LAZY]

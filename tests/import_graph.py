@@ -63,6 +63,7 @@ INSIDE = {
     ),
     'models': (
         ('arguments', 'grid', 'model_names', 'named_layers', 'weight_init'),
+        ('removal',),
         ('position',),
         ('layers', 'param_groups'),
         ('base',),

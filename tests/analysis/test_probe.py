@@ -9,11 +9,12 @@ from PIL import Image
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
+from mmlape import remove_position
 from mmlape.checkpoint.exact_loading import IMAGENET
 from mmlape.cli import main
 from mmlape.models import ViTAdapter
 from mmlape.projects.probe.images import find_images, patch_pixels, read_images
-from mmlape.projects.probe.models import Probed
+from mmlape.projects.probe.models import Probed, open_probed
 from mmlape.projects.probe.probing import coordinates, read_layers
 
 GRID = (4, 4)
@@ -104,7 +105,7 @@ def test_features_are_those_of_the_forward():
     model = new_vit(out_type='featmap', out_indices=(0, 1), with_cls_token=True).eval()
     one, image = probed(model), torch.rand(2, 3, 32, 40) * 255
     with torch.inference_mode():
-        first, last = model(one._normalised(image))
+        first, last = model(one.normalised(image))
     found = list(one.features(image))
     torch.testing.assert_close(found[1], first.flatten(2).mT)
     torch.testing.assert_close(found[3], last.flatten(2).mT)
@@ -124,5 +125,19 @@ def test_the_command_writes_a_table_and_a_figure(tmp_path, images, capsys):
     assert list(table['model'].unique()) == ['tiny, untrained', 'tiny, weights'] and len(table) == 8
     trained = table[table['model'] == 'tiny, weights']
     assert (trained['R² random values'] != (trained['R² row'] + trained['R² column']) / 2).any()
+    frozen = dict(frozen_stages=2, final_norm='every', remove_position=dict(how='ridge', rounds=1))
+    two, file = config(tmp_path, name='two', **frozen), tmp_path / 'fitted.safetensors'
+    assert main(['probe', two, *where, '--fit', str(file), '--remove', '3']) == 0
+    removed = pd.read_csv(out / 'removed.csv')
+    assert list(removed['taken out']) == ['nothing', '3 directions', 'ridge', 'mean']
+    with torch.inference_mode():
+        fitted = open_probed(f'{two}@{file}')
+        pixels = read_images(find_images(images, 30), GRID, 8)
+        seen = [fitted.backbone.patch_tokens(fitted.normalised(pixels.float()), [1])[0][0]]
+        without = remove_position(seen, GRID, how='ridge', rounds=1)
+        (given,) = fitted.backbone(fitted.normalised(pixels.float()))
+    torch.testing.assert_close(given.flatten(2).mT, without(seen[0]))
+    assert main(['probe', one, *where, '--fit', str(file)]) == 1
+    assert 'takes nothing out' in capsys.readouterr().err
     assert main(['probe', one, *where, '--size', '36']) == 1
     assert 'patches of 8 pixels: such as 40 40' in capsys.readouterr().err

@@ -7,6 +7,7 @@ import canvas
 import canvas_objects
 import depth
 import numpy as np
+import position_out
 import pytest
 import real_features
 import replication
@@ -122,3 +123,8 @@ def test_a_question_waits_for_all_of_its_runs(tmp_path, capsys):
     file.write_text(json.dumps(report))
     canvas.main([str(tmp_path)])
     assert capsys.readouterr().out.count('Not answered: pape: seed 502') == 1
+
+
+def test_the_table_of_position_taken_out_is_of_its_values():
+    values = json.loads(position_out.VALUES.read_text())
+    assert position_out.table(values).strip() in page('position-out')

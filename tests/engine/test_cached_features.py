@@ -21,6 +21,7 @@ from mmlape.lab.training.trainer import train
 FROZEN = """
 model['backbone'] = dict(
     type='mmlape.TimmViT', model_name='vit_tiny_patch16_224', img_size=32, patch_size=8, frozen=True,
+    remove_position=dict(how='constant', directions=2),
     model_args=dict(embed_dim=24, depth=2, num_heads=3),
 )
 model['decode_head']['in_channels'] = 24
@@ -146,7 +147,10 @@ def test_images_that_are_normalised_otherwise_have_other_features(pretrained, tm
 @pytest.mark.parametrize(
     ('changes', 'reason'),
     [
-        ({'model.backbone.frozen': False}, 'model.backbone is trained; freeze it'),
+        (
+            {'model.backbone.frozen': False, 'model.backbone.remove_position': None},
+            'model.backbone is trained; freeze it',
+        ),
         ({'cache_features.views': 0}, 'views=0'),
         ({'cache_features.dtype': 'int8'}, "dtype='int8': choose one of float16"),
         ({'cache_features.view': 3}, 'has no view'),

@@ -338,7 +338,11 @@ COMMANDS_CALLED = {
     ),
     'probe': Command(
         'a.py',
-        {'mmlape.projects.probe.probing.probe_models': ['probe'], 'mmlape.projects.probe.probing.write_probes': None},
+        {
+            'mmlape.projects.probe.probing.probe_models': ['probe'],
+            'mmlape.projects.probe.probing.write_probes': None,
+            'mmlape.projects.probe.probing.fit_removal': None,
+        },
         {'models': [('b.py',), ('a.py b.py',)]},
         '--out o',
     ),

@@ -37,7 +37,9 @@ from mmlape.models.vit.model import DEIT, VisionTransformer
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = dict(num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end')
+FIXED = dict(
+    num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end', remove_position=None
+)
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
 DEFORM: dict[str, dict[str, Any]] = {
@@ -190,7 +192,7 @@ class AdapterMixin(nn.Module):
                 patches = interaction.inject(patches, x_levels, c, c_levels)
                 x = torch.cat((prefix, patches), dim=1) if prefix.shape[1] else patches
                 x, state = vit.run_layers(x, state, hw, start, stop)
-                features.append(self.read_patches(x, state))
+                features.append(self.read_patches(x, state, stop - 1))
             c = interaction.extract(c, c_levels, features[number], x_levels)
 
         c2, c3, c4 = split_maps(c, c_levels.spatial_shapes)
@@ -218,15 +220,17 @@ class AdapterMixin(nn.Module):
 
     def read_layers(self, x: Tensor) -> list[Tensor]:
         """Return the patches (B, N, D) of padded images that the interactions read, where nothing is injected."""
+        if self.removal is not None:
+            self.removal.prepare(self, x)
         x, state, hw = self.plain_vit.embed(x)
         read = []
         for start, stop in self.ranges:
             x, state = self.plain_vit.run_layers(x, state, hw, start, stop)
-            read.append(self.read_patches(x, state))
+            read.append(self.read_patches(x, state, stop - 1))
         return read
 
-    def read_patches(self, x: Tensor, state: Any) -> Tensor:
-        """Return the patches (B, N, D) that the pyramid reads of a layer's tokens (B, P + N, D).
+    def read_patches(self, x: Tensor, state: Any, layer: int) -> Tensor:
+        """Return the patches (B, N, D) that the pyramid reads of the tokens (B, P + N, D) behind a layer.
 
         ``state`` is what the layer has passed on beside them.
         """

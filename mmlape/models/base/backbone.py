@@ -112,7 +112,7 @@ class BaseBackbone(nn.Module, ABC):
         self.init_cfg, self.is_init = copy.deepcopy(init_cfg), False
         self.position = resolve_position('none', 'default', 'layernorm')
         self.recorded_arguments: dict[str, Any] = {}
-        self.pe_norm = None
+        self.pe_norm = self.removal = None
         self.arguments = {}
         self._unfinished: RemovableHandle | None = self.register_forward_pre_hook(_refuse_unfinished)
         resize_on_load(self)

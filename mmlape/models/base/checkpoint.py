@@ -315,6 +315,8 @@ class CheckpointAdapter:
         """Check whether a tensor that a file lacks may keep its initial values."""
         if self.beside and name.startswith(self.beside.parts):
             return not self.has_beside(weights)
+        if name.startswith('removal.'):
+            return True
         if name in model.pe_names and model.position.absolute.unstored:
             return not self.names.tables(weights)
         place = norm_place(name)

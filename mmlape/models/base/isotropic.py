@@ -3,13 +3,14 @@
 x = [prefix; tokens(image)];  x <- layer_l(x, PE)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.init import trunc_normal_
 
+from mmlape.checkpoint.exact_loading import IMAGENET, Normalisation
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
@@ -17,6 +18,7 @@ from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
 from mmlape.models.position import AttentionSlot, Position, Stream
+from mmlape.models.removal import PositionRemoval
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 """The tokens that can stand before the patches of a ViT."""
@@ -32,6 +34,7 @@ class IsotropicBackbone(BaseBackbone):
     Attributes:
         arch: Widths, depth and heads.
         norm: The norm after the last layer, which may be None.
+        removal: What takes position out of the patches that are returned, if it is asked for.
     """
 
     out_types: ClassVar[tuple[str, ...]] = OUT_TYPES
@@ -39,6 +42,7 @@ class IsotropicBackbone(BaseBackbone):
     without_prefix = "set with_cls_token=False and out_type='avg_featmap' or 'featmap'"
     arch: dict[str, Any]
     norm: nn.Module | None
+    removal: PositionRemoval | None
 
     # building
 
@@ -97,7 +101,44 @@ class IsotropicBackbone(BaseBackbone):
             **options,
         )
 
+    def add_removal(
+        self, options: Mapping[str, Any] | None, layers: Sequence[int], normalisation: Normalisation | None = None
+    ) -> None:
+        """Add what takes position out of the patches of some layers, if it is asked for.
+
+        Raises:
+            ConfigError: If a parameter is trained, or for an unknown way or option.
+        """
+        if options is None:
+            return
+        trained = [name for name, parameter in self.named_parameters() if parameter.requires_grad]
+        if trained:
+            raise ConfigError(
+                f'remove_position is for features that stay, and {trained[0]} is trained: freeze the backbone, by '
+                "frozen=True of TimmViT, or frozen_stages=(all layers) with final_norm='every' or False"
+            )
+        mean, std = (getattr(normalisation or IMAGENET, name) for name in ('mean', 'std'))
+        black = [-one / other for one, other in zip(mean, std)]
+        patches = self.grid[0] * self.grid[1]
+        self.removal = PositionRemoval(layers, self.embed_dims, patches, options, black)
+        self.recorded_arguments['remove_position'] = dict(options)
+
     # running
+
+    def patch_tokens(self, x: Tensor, layers: Sequence[int]) -> tuple[list[Tensor], Grid]:
+        """Return the patch tokens (B, N, D) of some layers, in order, with their position, and the grid."""
+        x, first, hw = self.embed(x)
+        found, state, start = [], first, 0
+        for number in layers:
+            x, state = self.run_layers(x, state, hw, start, number + 1)
+            start = number + 1
+            found.append(self.split_prefix(self.normed(x, start == self.num_layers, first))[1])
+        return found, hw
+
+    @torch.no_grad()
+    def fit_removal(self, images: Iterable[Tensor], size: Grid) -> None:
+        """Compute what ``remove_position`` takes out from batches of normalised images (B, C, *size)."""
+        self.removal.fit((self.patch_tokens(x, self.removal.layers) for x in images), size)
 
     def add_position(self, x: Tensor, hw: Grid) -> tuple[Tensor, Stream]:
         """Put the prefix tokens before tokens (B, N, D), and let the PE enter.
@@ -126,10 +167,14 @@ class IsotropicBackbone(BaseBackbone):
     def output(self, x: Tensor, hw: Grid, number: int, pe: Any) -> Tensor | tuple[Tensor, ...]:
         """Return the output of a layer with tokens (B, P + N, D).
 
-        Through the final norm behind the last one. ``pe`` is what the first layer received beside
-        the tokens.
+        Through the final norm behind the last one, and without position if so asked. ``pe`` is what
+        the first layer received beside the tokens.
         """
-        return self.format(self.normed(x, number + 1 == self.num_layers, pe), hw)
+        x = self.normed(x, number + 1 == self.num_layers, pe)
+        if self.removal is not None:
+            prefix, patches = self.split_prefix(x)
+            x = torch.cat((prefix, self.removal(patches, number)), dim=1)
+        return self.format(x, hw)
 
     def normed(self, x: Tensor, last: bool, pe: Any) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned.

@@ -76,13 +76,14 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         self.resizes_image = _fit_patch(base, patch14)
         read_only = mode == 'read-only'
         base['model_args'] = _same_channels(base.get('model_args') or {}, kwargs)
-        of_vit = base.pop('init_cfg', None)
+        of_vit, removed = base.pop('init_cfg', None), base.pop('remove_position', None)
         if init_cfg and of_vit:
             raise ConfigError('TimmViTAdapter: init_cfg and the one of vit each name weights: give one of them')
         super().__init__(**base, final_norm=read_only, init_cfg=init_cfg or of_vit)
         self.register_arguments(locals(), **kwargs)
         ranges = _ranges(layers, len(self.vit.blocks))
         self.keep_layers(ranges[-1][-1] + 1)
+        self.add_removal(removed, [last for _, last in ranges], self.source.normalisation)
         if patch14 != 'two-grids':
             self.patch_size = PATCH
         options = dict(READ_ONLY if read_only else dict(drop_path_rate=base.get('drop_path_rate', 0.0)))
@@ -101,12 +102,13 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
             x = F.interpolate(x, size, mode='bilinear', align_corners=False)
         return super().embed(x)
 
-    def read_patches(self, x: Tensor, state: ForwardState) -> Tensor:
+    def read_patches(self, x: Tensor, state: ForwardState, layer: int) -> Tensor:
         """Return the patches (B, N, D) that the pyramid reads.
 
-        Through the final norm in 'read-only'.
+        Through the final norm in 'read-only', and without position if so asked.
         """
-        return self.normed(self.split_prefix(x)[1], last=False, state=state)
+        patches = self.normed(self.split_prefix(x)[1], last=False, state=state)
+        return patches if self.removal is None else self.removal(patches, layer)
 
 
 def _checked(vit: dict, mode: str) -> dict:

@@ -255,6 +255,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         """Check whether a tensor that a file lacks may keep its initial values: norms of the PE, if so allowed."""
         if name.startswith(VIT):
             return options.allow_joining_mismatch and '.pe_norm.' in name
+        if name.startswith('removal.'):
+            return True
         return self.beside is not None and not self.has_beside(weights)
 
 

@@ -63,6 +63,9 @@ class TimmViT(IsotropicBackbone):
             and optimiser state.
         frozen_dtype: 'bf16' or 'fp16' runs a frozen ViT under autocast; its weights then keep their
             precision when the model is cast, and what follows gets that of the images.
+        remove_position: Takes position out of the patches that a frozen backbone returns:
+            ``dict(how='constant', directions=20)``, ``dict(how='ridge', rounds=5)`` or
+            ``dict(how='mean')``, see ``mmlape.models.removal``.
         pe_joining: 'default' is timm's own; any other as in ``mmlape.add_lape``. 'pvg' and 'mpvg'
             need ``with_prefix=False``; without a final norm, 'mpvg' joins as 'pvg' does.
         patch_norm: 'none', or a value that ``mmlape.add_dual_patchnorm`` takes.
@@ -95,6 +98,7 @@ class TimmViT(IsotropicBackbone):
         with_prefix: bool = True,
         frozen: bool = False,
         frozen_dtype: str | None = None,
+        remove_position: dict | None = None,
         drop_path_rate: float = 0.0,
         with_cp: bool = False,
         pe_joining: str = 'default',
@@ -126,6 +130,7 @@ class TimmViT(IsotropicBackbone):
         self.keep_layers(max(self.out_indices) + 1)
         self.vit.requires_grad_(not frozen)
         self.complete()
+        self.add_removal(remove_position, sorted(set(self.out_indices)), source.normalisation)
 
     def stored_tables(self) -> list[str]:
         """Return the names of the tables that timm's model has."""
@@ -207,6 +212,8 @@ class TimmViT(IsotropicBackbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W)."""
+        if self.removal is not None:
+            self.removal.prepare(self, x)
         x, state, hw = self.embed(x)
         outs, start = {}, 0
         for number in sorted(set(self.out_indices)):

@@ -127,6 +127,9 @@ class VisionTransformer(IsotropicBackbone):
             windows as large as the grid that it was trained on (arXiv 2311.05613).
         with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
+        remove_position: Takes position out of the patches that a frozen backbone returns:
+            ``dict(how='constant', directions=20)``, ``dict(how='ridge', rounds=5)`` or
+            ``dict(how='mean')``, see ``mmlape.models.removal``.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through
             ``mmlape.checkpoint.load_backbone``; further keys are passed on to it.
 
@@ -192,6 +195,7 @@ class VisionTransformer(IsotropicBackbone):
         interpolate_mode: str = 'bicubic',
         with_cp: bool = False,
         frozen_stages: int = -1,
+        remove_position: dict | None = None,
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
@@ -259,12 +263,15 @@ class VisionTransformer(IsotropicBackbone):
             out_type=out_type,
         )
         self.complete()
+        self.add_removal(remove_position, sorted(set(self.out_indices)))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W).
 
         The final norm applies to the last layer.
         """
+        if self.removal is not None:
+            self.removal.prepare(self, x)
         x, first_pe, hw = self.embed(x)
         outs, pe = {}, first_pe
         for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):

@@ -1,6 +1,7 @@
 """Probe how much position the features of plain ViTs hold, by layer: how well a ridge regression reads row and column
 of a patch on images that it has not seen. Beside each model is the same one with random values, and the pixels of a
-patch alone. Prints a table, and writes it (probe.csv) with a figure (probe.png)."""
+patch alone. Prints a table, and writes it (probe.csv) with a figure (probe.png). With --remove, a second table
+(removed.csv) has what is read where position is taken out of the output."""
 
 import argparse
 
@@ -30,6 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='of the folder, spread over its sorted names; default: %(default)s',
     )
     add_size(parser, 'an image in pixels; default: as the PE, at most 16 patches a side')
+    add(
+        '--remove',
+        type=positive,
+        nargs='+',
+        default=[],
+        metavar='N',
+        help='also read the output without N directions of a constant image, without what ridge regressions read, and '
+        'without the mean of each place, of every second image',
+    )
+    add(
+        '--fit',
+        metavar='FILE',
+        help="write the first model's weights with what its remove_position takes out, computed from these images",
+    )
     more = add_more(parser)
     add_grid(more)
     add_trust(more)
@@ -39,9 +54,11 @@ def run(args: argparse.Namespace) -> int:
     """Probe, print the table, and write it and the figure."""
     from pathlib import Path
 
-    from mmlape.projects.probe.probing import probe_models, write_probes
+    from mmlape.projects.probe.probing import fit_removal, probe_models, write_probes
 
     grid = tuple(args.grid) if args.grid else None
     images = Path(args.images), args.num_images, height_width(args.size, '--size')
-    write_probes(probe_models(args.models, *images, grid), Path(args.out))
+    if args.fit:
+        fit_removal(args.models[0], *images, Path(args.fit), grid)
+    write_probes(probe_models(args.models, *images, grid, args.remove), Path(args.out))
     return 0

@@ -46,7 +46,7 @@ class Probed:
         norm, where there is one.
         """
         vit = self.vit
-        x, first, hw = vit.embed(self._normalised(images))
+        x, first, hw = vit.embed(self.normalised(images))
         yield vit.split_prefix(x)[1]
         state = first
         for number in range(vit.num_layers):
@@ -54,7 +54,8 @@ class Probed:
             yield vit.split_prefix(x)[1]
         yield vit.split_prefix(vit.normed(x, True, first))[1]
 
-    def _normalised(self, images: Tensor) -> Tensor:
+    def normalised(self, images: Tensor) -> Tensor:
+        """Return images, from 0 to 255, as the backbone gets them."""
         mean, std = (
             torch.tensor(values)[:, None, None] for values in (self.normalisation.mean, self.normalisation.std)
         )

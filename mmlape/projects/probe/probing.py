@@ -6,7 +6,7 @@ strength, one measures. The error is its root mean square, in patches.
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmlape.checkpoint.converting import write_tensors
+from mmlape.checkpoint.metadata import metadata_of
 from mmlape.console.figures import look, new_axes, save_figure, wrapped
 from mmlape.console.tables import console_table, text_table, write_csv
 from mmlape.console.terminal import console
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
+from mmlape.models.removal import remove_position
 from mmlape.projects.probe.images import find_images, patch_pixels, read_images
 from mmlape.projects.probe.models import Probed, open_probed
 from mmlape.projects.probe.ridge import Moments, fit, squared_error, variance
@@ -51,6 +54,7 @@ class Probe:
     layers: list[ProbedLayer]
     random: list[ProbedLayer]  # in the same architecture with random values
     pixels: ProbedLayer
+    removed: list[ProbedLayer]  # of the output without position, by way
 
 
 def coordinates(grid: Grid) -> Tensor:
@@ -92,8 +96,33 @@ def _layer(name: str, folds: Sequence[Moments]) -> ProbedLayer:
     return ProbedLayer(name, row, column, float((errors / sum(fold.count for fold in folds)).sqrt().mean()))
 
 
+def read_removed(model: Probed, images: Tensor, grid: Grid, directions: Sequence[int]) -> list[ProbedLayer]:
+    """Read the places in the output without position; means and ridges are those of every second image, left out."""
+
+    def output(some: Tensor) -> Tensor:
+        return list(model.features(some.float()))[-1]
+
+    batch = max(1, TOKENS // (grid[0] * grid[1]))
+    seen, constant = [output(some) for some in images[::2].split(batch)], [output(torch.zeros_like(images[:1]))]
+    ways = {f'{count} directions': dict(how='constant', directions=count) for count in directions}
+    ways |= {way: dict(how=way) for way in ('ridge', 'mean')}
+    removed = [remove_position(constant if 'directions' in way else seen, grid, **way) for way in ways.values()]
+
+    def features(some: Tensor) -> Iterator[Tensor]:
+        tokens = output(some)
+        yield tokens
+        yield from (without(tokens) for without in removed)
+
+    return read_layers(['nothing', *ways], features, images[1::2], grid)
+
+
 def probe_models(
-    texts: Sequence[str], folder: Path, count: int = 200, size: Grid | None = None, grid: Grid | None = None
+    texts: Sequence[str],
+    folder: Path,
+    count: int = 200,
+    size: Grid | None = None,
+    grid: Grid | None = None,
+    remove: Sequence[int] = (),
 ) -> list[Probe]:
     """Probe models.
 
@@ -103,25 +132,49 @@ def probe_models(
         count: How many of them.
         size: Height and width in pixels; by default each model's own, of at most 16 patches a side.
         grid: (rows, columns) of the PE in checkpoints, where that is no square.
+        remove: How many directions of a constant image are taken out of the output, for `Probe.removed`.
 
     Raises:
         ConfigError: If a model is none that can be probed at this size.
         DataError: If there are too few images.
     """
     files = find_images(folder, count)
-    return [_probe(open_probed(text, grid), files, size) for text in texts]
+    return [_probe(open_probed(text, grid), files, size, remove) for text in texts]
 
 
-def _probe(model: Probed, files: Sequence[Path], size: Grid | None) -> Probe:
+def fit_removal(text: str, folder: Path, count: int, size: Grid | None, file: Path, grid: Grid | None = None) -> None:
+    """Write a model's weights with what its ``remove_position`` takes out, computed from images.
+
+    Raises:
+        ConfigError: If it has none, or cannot be probed at this size.
+        DataError: If there are too few images.
+    """
+    model = open_probed(text, grid)
+    if model.backbone.removal is None:
+        raise ConfigError(
+            f"--fit: {model.name} takes nothing out: give its backbone remove_position=dict(how='ridge')"
+        )
+    images, cells = _images(model, find_images(folder, count), size)
+    batches = images.float().split(max(1, TOKENS // (cells[0] * cells[1])))
+    model.backbone.fit_removal(map(model.normalised, batches), tuple(images.shape[-2:]))
+    write_tensors(model.backbone.state_dict(), file, 'state_dict', True, metadata_of(model.backbone))
+    print(f'wrote {file}')
+
+
+def _images(model: Probed, files: Sequence[Path], size: Grid | None) -> tuple[Tensor, Grid]:
+    """Return the images of a model, and its grid."""
     side = model.vit.patch_size
     rows, columns = (min(cells, 16) for cells in model.vit.grid) if size is None else (-(-at // side) for at in size)
     if size not in (None, (rows * side, columns * side)):
         raise ConfigError(f'--size: {model.name} has patches of {side} pixels: such as {rows * side} {columns * side}')
-    grid = rows, columns
-    images = read_images(files, grid, side)
+    return read_images(files, (rows, columns), side), (rows, columns)
+
+
+def _probe(model: Probed, files: Sequence[Path], size: Grid | None, remove: Sequence[int]) -> Probe:
+    images, grid = _images(model, files, size)
     layers = [read_layers(one.stages(), one.features, images, grid) for one in (model, model.with_random_values())]
     (pixels,) = read_layers(['pixels'], lambda some: [patch_pixels(some, grid)], images, grid)
-    return Probe(model.name, *layers, pixels)
+    return Probe(model.name, *layers, pixels, read_removed(model, images, grid, remove) if remove else [])
 
 
 def write_probes(probes: Sequence[Probe], out: Path) -> None:
@@ -135,6 +188,12 @@ def write_probes(probes: Sequence[Probe], out: Path) -> None:
     table = text_table(columns, [[*row[:2], *(f'{value:.3f}' for value in row[2:])] for row in rows], 2)
     console().print(console_table(table, 'Position in the features'))
     write_csv(out / 'probe.csv', columns, rows)
+    if any(probe.removed for probe in probes):
+        columns = ['model', 'taken out', *columns[2:5]]
+        rows = [(probe.name, way.name, way.row, way.column, way.error) for probe in probes for way in probe.removed]
+        table = text_table(columns, [[*row[:2], *(f'{value:.3f}' for value in row[2:])] for row in rows], 2)
+        console().print(console_table(table, 'Position in the output without'))
+        write_csv(out / 'removed.csv', columns, rows)
     figure, axes = new_axes((6.4, 4.2))
     axes.set(xlabel='depth, from the embedding (0) to the output (1)', ylabel='R² of row and column')
     for place, probe in enumerate(probes):
