@@ -81,9 +81,19 @@ def agreement(
     """
     if mine[1].keys() != other[1].keys():
         return f'NOT the same function: gradients of {", ".join(sorted(mine[1].keys() ^ other[1].keys()))} on one side'
+    outputs, gradients = distances(mine, other)
+    same = outputs <= tolerance and gradients <= of_gradients  # not so for NaN
+    return f'{"" if same else "NOT the same function: "}outputs {outputs:.0e}, gradients {gradients:.0e} apart'
+
+
+def distances(mine: tuple[Tensor, dict], other: tuple[Tensor, dict]) -> tuple[float, float]:
+    """Return the relative distance of outputs, and the largest of the gradients of a parameter.
+
+    Args:
+        mine: An output, and gradients by name.
+        other: The same of the reference.
+    """
     outputs = float((mine[0] - other[0]).abs().max() / other[0].abs().max())
     norms = {name: float(value.norm()) for name, value in other[1].items()}
     least = 1e-4 * max(norms.values())  # smaller ones are 0 but for rounding, such as those of a key's bias
-    gradients = max(float((mine[1][name] - other[1][name]).norm()) / max(norms[name], least) for name in norms)
-    same = outputs <= tolerance and gradients <= of_gradients  # not so for NaN
-    return f'{"" if same else "NOT the same function: "}outputs {outputs:.0e}, gradients {gradients:.0e} apart'
+    return outputs, max(float((mine[1][name] - other[1][name]).norm()) / max(norms[name], least) for name in norms)

@@ -1,5 +1,6 @@
 """What is measured: comparisons of two or more sides that do the same work."""
 
+import copy
 import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from benchmarks.agreement import agreement, leading, outputs_and_gradients, projection
+from benchmarks.agreement import agreement, distances, leading, outputs_and_gradients, projection
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
 BACKWARD, STEP = 'forward + backward', 'training step'
@@ -152,19 +153,25 @@ WORKS = {'forward': forward_work, BACKWARD: backward_work, STEP: step_work}
 def same_function(
     settings: Settings, models: dict[str, Callable[[], nn.Module]], settle: Callable[[nn.Module], str]
 ) -> str:
-    """Return how far apart the outputs and the gradients of two models are.
+    """Return how far apart the outputs and the gradients of two models are, in fp32 and in float64.
 
     Args:
         settings: The images.
         models: What builds each model; the reference first.
         settle: Changes a model before, and returns what to say about it.
     """
-    results, change = [], ''
+    single, double, change, images = [], [], '', settings.inputs()
     for build in models.values():
         model = build()
         change = settle(model)
-        results.append(outputs_and_gradients(model, settings.inputs()))
-    return agreement(results[1], results[0]) + change
+        exact = copy.deepcopy(model).double()  # first: a forward in training changes the statistics of BatchNorm
+        single.append(outputs_and_gradients(model, images))
+        double.append(outputs_and_gradients(exact, images.double()))
+    off = ', '.join(f'{name} {distances(*sides)[1]:.0e}' for name, *sides in zip(models, single, double))
+    return (
+        f'{agreement(single[1], single[0])}{change}; in float64 {agreement(double[1], double[0])}; '
+        f'gradients in fp32 off those in float64: {off}'
+    )
 
 
 def free(device: str) -> None:

@@ -55,7 +55,8 @@ class DeformableFunction:
         from mmcv.ops import multi_scale_deform_attn as mmcv_op
 
         with torch.autocast(value.device.type, enabled=False):
-            value, locations, weights = value.float(), locations.float(), weights.float()
+            precision = torch.promote_types(value.dtype, torch.float32)
+            value, locations, weights = (tensor.to(precision) for tensor in (value, locations, weights))
             if not value.is_cuda:
                 return mmcv_op.multi_scale_deformable_attn_pytorch(value, shapes, locations, weights)
             function = mmcv_op.MultiScaleDeformableAttnFunction

@@ -17,9 +17,10 @@ from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.fetching import is_on_hub
 from mmlape.checkpoint.gate import building
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.opening import open_file
+from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.config.config_file import config_name, load_config
+from mmlape.lab.config.stored_config import preprocessor_of
 from mmlape.lab.export.beside_graph import names_of
 from mmlape.lab.export.writing import Form, Written, export_graph
 from mmlape.lab.inference.trained_model import Trained, is_config, open_trained
@@ -91,7 +92,7 @@ def open_model(
             trained = open_trained(words, cfg_options)
             trained.say_chosen()
             with trained.building():
-                model = _from_config(trained.config, text, trained.checkpoint, untrained, grid)
+                model = _from_config(trained.config, text, trained.file or trained.checkpoint, untrained, grid)
             return Opened(trained.name, model.eval(), trained.config)
         cfg = None
         if is_config(text):
@@ -115,7 +116,9 @@ def _backbone(cfg: Config, path: str, **changes) -> BaseBackbone:
     return model
 
 
-def _from_config(cfg: Config, path: str, checkpoint: str | None, untrained: bool, grid: Grid | None) -> BaseBackbone:
+def _from_config(
+    cfg: Config, path: str, checkpoint: OpenedFile | str | None, untrained: bool, grid: Grid | None
+) -> BaseBackbone:
     model = _backbone(cfg, path)
     if checkpoint is not None:
         load_backbone(model, checkpoint, grid=grid)
@@ -155,16 +158,16 @@ def export_backbone_of(trained: Trained, form: Form, out: str | Path) -> Written
         out: The file.
     """
     cfg, checkpoint = trained.config, trained.checkpoint
-    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    preprocessor = preprocessor_of(cfg)
     used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
     notes = names_of(cfg, checkpoint)
     notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
     with trained.building():
-        backbone = build_backbone(cfg, checkpoint)
+        backbone = build_backbone(cfg, trained.file or checkpoint)
     return export_backbone(backbone, form, out, notes)
 
 
-def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
+def build_backbone(cfg: Config, checkpoint: OpenedFile | str | None) -> BaseBackbone:
     """Build the backbone of a configuration's model, with the weights of a checkpoint of either or the initial ones.
 
     Raises:
@@ -177,7 +180,7 @@ def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
         report = load_backbone(backbone, checkpoint)
         if report.new:
             raise CheckpointError(
-                f'checkpoint {checkpoint}: lacks {len(report.new)} tensors of the backbone, such '
+                f'checkpoint {report.path}: lacks {len(report.new)} tensors of the backbone, such '
                 f'as {report.new[0]}: give the checkpoint of a trained model'
             )
     return backbone

@@ -23,12 +23,6 @@ ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 DEEP_ARCH = dict(ARCH, num_layers=4)
 SWIN_ARCH = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
 SWIN_BOTH = ['learnable', 'rpe']
-SWIN_ARMS = {
-    'rpe': dict(),
-    'default': dict(pe_type='learnable'),
-    'lape': dict(pe_type='learnable', pe_joining='lape'),
-    'lape-rpe': dict(pe_type=SWIN_BOTH, pe_joining='lape'),
-}
 
 
 T2T_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, token_dims=8)

@@ -1,4 +1,4 @@
-"""How fast ViT-Adapter can be: eager, compiled layers, CUDA graphs, both.
+"""How fast ViT-Adapter can be: eager, compiled layers, CUDA graphs, both; and a frozen ViT that runs once.
 
 Sides of a line are timed in turns in one process. 'layers' compiles each layer of the ViT, each injector and each
 extractor in place; 'graphs' captures the complete work as one CUDA graph; heads and losses are no part of either.
@@ -16,10 +16,13 @@ from benchmarks.comparison import BACKWARD, STEP, WORKS, Comparison, Settings, d
 from benchmarks.measure import measure
 from benchmarks.models import adapter
 from benchmarks.public import public_adapter
+from benchmarks.suites.frozen import comparisons
 from mmlape.lab.training.compiling import allow_variants
 
 CASES = (('deit-small', 4, 1024), ('deit-small', 2, 512), ('deit-tiny', 8, 1024), ('deit-tiny', 2, 512))
 """Size of the model, images, side; two of 512 are the batch of the recipes."""
+FROZEN = (('deit-small', 16, 224), ('mini', 2, 64))
+"""The same of a frozen ViT that runs once, and of a trial."""
 GOALS = {1024: {'graphs': (0.45, 0.5), 'layers and graphs': (0.40, 0.5)}, 512: {'layers and graphs': (0.40, 1.0)}}
 """Ratios to the public code in time and memory, by side and mode."""
 MODES = ('eager', 'layers', 'graphs', 'layers and graphs')
@@ -41,7 +44,9 @@ def checks(options: Options) -> list[Check]:
             sides = {'default': partial(_work, settings, mode, STEP)}
             sides['LaPE'] = partial(_work, settings, mode, STEP, pe_joining='lape')
             lape.append(_check(Comparison(f'{head}: LaPE over default, {mode}, {STEP}', sides, LAPE), settings))
-    return [*compared[:1], *lape[:4], *compared[1:], *lape[4:]]
+    frozen = settings_of(options, 'fp32', *FROZEN[options.quick])
+    heads = [_check(one, frozen) for one in comparisons(frozen)]
+    return [*compared[:1], *lape[:4], *heads, *compared[1:], *lape[4:]]
 
 
 def _check(comparison: Comparison, settings: Settings) -> Check:

@@ -6,6 +6,7 @@ from benchmarks.comparison import Comparison, Settings
 
 SUITES = {
     'joining': 'LaPE, PVG, MPVG, Dual PatchNorm and placements of the norms, beside the plain ViT',
+    'frozen': 'a frozen ViT: training from stored features, and two heads over one ViT beside two models',
     'adapter': "ViT-Adapter: LaPE, Dual PatchNorm, folded BatchNorm; timm's ViT; the public code where it is given",
 }
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from mmlape.checkpoint.heads import toolbox_file
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
 from mmlape.checkpoint.opening import AVERAGES, averages_only, open_file, require_finite, state_dict_of
+from mmlape.checkpoint.trained_alone import KEY as FROZEN
+from mmlape.checkpoint.trained_alone import FrozenPart, frozen_parts
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path, sha256
 
@@ -84,6 +86,8 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     for path in files:
         file = open_file(path)
         tensors = file.tensors
+        if frozen_parts(file):
+            raise CheckpointError(f'{path}: holds what was trained alone: average complete checkpoints')
         require_finite(tensors, path)
         of_file, metadata = {name: value.shape for name, value in tensors.items()}, read_metadata(file)
         shapes, recorded = shapes or of_file, recorded or metadata
@@ -105,7 +109,13 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     write_tensors(mean, dst, 'state_dict', overwrite, recorded)
 
 
-def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: str = '') -> Path:
+def publish(
+    src: str | Path,
+    dst: str | Path,
+    weights: str = 'plain',
+    config: str = '',
+    leave_out: Callable[[dict[str, Tensor]], dict[str, FrozenPart]] | None = None,
+) -> Path:
     """Write the weights alone, what the file records of its backbones, and a config that rebuilds the model.
 
     Args:
@@ -114,6 +124,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: st
         weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook, timm or DeiT
             keeps.
         config: Text of the config, of `mmlape.lab.config.stored_config.published_config`.
+        leave_out: Takes tensors out, and returns what the file says of them: `mmlape.checkpoint.frozen.take_frozen`.
 
     Returns:
         The file.
@@ -140,9 +151,12 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: st
     tensors = state_dict_of(content, src)
     tensors.pop('steps', None)  # EMAHook's own counter
     require_finite(tensors, src)
+    frozen = leave_out(tensors) if leave_out else {}
     backbones = {name: _published(record, src, name) for name, record in metadata.backbones.items()}
     written = dst.with_name(f'.{dst.name}')  # a file at dst stays
-    write_tensors(tensors, written, overwrite=True, metadata=replace(metadata, backbones=backbones), config=config)
+    told = json.dumps({name: part._asdict() for name, part in frozen.items()}, sort_keys=True)
+    texts = {'cfg': config, FROZEN: told if frozen else ''}
+    write_tensors(tensors, written, overwrite=True, metadata=replace(metadata, backbones=backbones), texts=texts)
     return written.replace(dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}'))
 
 
@@ -169,12 +183,12 @@ def write_tensors(
     wrapper: str | None = None,
     overwrite: bool = False,
     metadata: Metadata | None = None,
-    config: str = '',
+    texts: Mapping[str, str] | None = None,
 ) -> None:
     """Write a ``.pth`` (under the key ``wrapper``, if given) or a ``.safetensors`` file atomically.
 
     A ``.pth`` without ``wrapper`` has a place for the grids of the metadata only, as a state dict brings them along.
-    The text of a ``config`` is for a ``.safetensors``.
+    More ``texts`` are for a ``.safetensors``.
 
     Raises:
         CheckpointError: For another suffix, or a file that is there already.
@@ -190,8 +204,8 @@ def write_tensors(
         if path.suffix == '.safetensors':
             from safetensors.torch import save_file
 
-            texts = {KEY: json.dumps(recorded) if recorded else '', 'cfg': config}
-            described = {key: text for key, text in texts.items() if text}
+            every = {KEY: json.dumps(recorded) if recorded else '', **(texts or {})}
+            described = {key: text for key, text in every.items() if text}
             save_file(tensors, partial, {'format': 'pt', **described})
             _sort_metadata(partial)
         else:

@@ -58,7 +58,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     """
     url = os.fspath(checkpoint)
     if is_on_hub(url):
-        return _hub_file(url)
+        return hub_file(url)
     if not is_address(checkpoint):
         return Path(checkpoint).expanduser()
     if not url.startswith(('http://', 'https://')):
@@ -75,7 +75,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     return target
 
 
-def _hub_file(name: str) -> Path:
+def hub_file(name: str, cached_only: bool = False) -> Path:
     """Return the file of a repository: from the cache, else downloaded, with the description beside it; or raise."""
     rest = next(name.removeprefix(start) for start in HUBS if name.startswith(start))
     owner, _, rest = rest.partition('/')
@@ -86,7 +86,7 @@ def _hub_file(name: str) -> Path:
         import huggingface_hub as hub
 
         at = dict(revision=revision or None)
-        for is_cached in (True, False):
+        for is_cached in (True,) if cached_only else (True, False):
             try:
                 chosen = file or _weights_of(_names(repository, is_cached, at), name)
                 if is_cached:

@@ -12,6 +12,7 @@ from mmlape.checkpoint.heads import describe_heads
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import read_metadata
 from mmlape.checkpoint.opening import AVERAGES, OpenedFile, averages_only, not_finite, open_file
+from mmlape.checkpoint.trained_alone import frozen_parts
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError
 from mmlape.files import sha256
@@ -34,6 +35,8 @@ def inspect(path: str | Path) -> dict[str, object]:
     if broken := not_finite(tensors):
         log(f'checkpoint {path}: {broken}', logging.WARNING)
     rows_of_head = describe_heads(tensors)
+    if frozen_parts(file):
+        return _head_alone(file, tensors, rows_of_head)
     try:
         backbone, weights = recognise_backbone(file)
     except CheckpointError:
@@ -67,7 +70,11 @@ def inspect(path: str | Path) -> dict[str, object]:
 
 def _head_alone(file: OpenedFile, tensors: dict[str, Tensor], rows: dict[str, str]) -> dict[str, object]:
     """Describe a file with a head, whose frozen backbone is in another file."""
-    metadata = read_metadata(file)
+    metadata, load = read_metadata(file), f'mmlape test CONFIG {shlex.quote(file.path)}'
+    parts = [
+        f'the {name} is that of {part.init_cfg["checkpoint"]}, SHA-256 of its tensors {part.digest[:8]}'
+        for name, part in frozen_parts(file).items()
+    ]
     return {
         'file': file.path,
         'sha256': sha256(local_path(file.path)),
@@ -75,9 +82,8 @@ def _head_alone(file: OpenedFile, tensors: dict[str, Tensor], rows: dict[str, st
         **rows,
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(metadata.normalisation or 'the file does not say how they were normalised'),
-        'to load it': f'mmlape test CONFIG {shlex.quote(file.path)}, where '
-        "CONFIG's model.backbone.init_cfg names the backbone's file",
-        'notes': 'the backbone leaves no trace in the file but its width',
+        'to load it': load if parts else f"{load}, where CONFIG's model.backbone.init_cfg names the backbone's file",
+        'notes': '; '.join(parts) or 'the backbone leaves no trace in the file but its width',
     }
 
 

@@ -19,14 +19,16 @@ from mmlape.checkpoint.exact_loading import (
     require_memory,
     without,
 )
+from mmlape.checkpoint.fetching import is_address, is_on_hub
 from mmlape.checkpoint.heads import fit_released
 from mmlape.checkpoint.key_maps import Tensors, recognise, whose_file
 from mmlape.checkpoint.load_options import LoadOptions, fit_channels
 from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
 from mmlape.checkpoint.opening import OpenedFile, open_file
+from mmlape.checkpoint.trained_alone import digest_of_tensors, find, frozen_parts
 from mmlape.checkpoint.wrapping import unwrapped
 from mmlape.console.log import log
-from mmlape.errors import ConfigError
+from mmlape.errors import CheckpointError, ConfigError
 
 __all__ = [
     'LoadOptions',
@@ -73,8 +75,8 @@ def load_backbone(
             strict refuses.
     """
     options = LoadOptions(grid, allow_joining_mismatch, adapt_channels)
-    file = open_file(checkpoint)
     with unwrapped(model) as inner:
+        file = completed(open_file(checkpoint), inner)
         require_memory(inner, file.path)
         adapter = inner.checkpoint_adapter
         weights = recognise(file, adapter.layouts(type(inner)), inner)
@@ -181,8 +183,8 @@ def load_model(
     Raises:
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
     """
-    file = open_file(checkpoint)
     with unwrapped(model) as inner:
+        file = completed(open_file(checkpoint), inner)
         require_memory(inner, file.path)
         report = LoadReport(file.path, 'complete model')
         metadata = read_metadata(file)
@@ -219,6 +221,50 @@ def load_model(
             hint=lambda: whose_file(file, inner),
         )
     return report
+
+
+def completed(file: OpenedFile, model: nn.Module) -> OpenedFile:
+    """Return a file with the frozen tensors that it lacks: a backbone loads them from the file that they are of.
+
+    That is the one that the backbone's own ``init_cfg`` names, if it is there, else the recorded one.
+
+    Args:
+        file: The file; one that lacks nothing is returned as it is.
+        model: Its model, or the backbone alone.
+
+    Raises:
+        CheckpointError: There is no such backbone or no such file, or the file has other tensors.
+    """
+    parts = frozen_parts(file)
+    tensors = file.tensors if parts else {}
+    for name, part in parts.items():
+        backbone = parts_with_adapter(model).get(name) or parts_with_adapter(model).get('')
+        if backbone is None:
+            raise CheckpointError(f'checkpoint {file.path}: was trained over a frozen {name}, which the model lacks')
+        own = named_checkpoint(backbone)
+        is_there = own and (is_on_hub(own) or is_address(own) or os.path.isfile(own))
+        source = own if is_there else find(part.init_cfg['checkpoint'], file.path)
+        if source is None:
+            raise CheckpointError(
+                f'checkpoint {file.path}: holds what was trained; its frozen {name} is that of '
+                f"{part.init_cfg['checkpoint']}, which is not there: download it, or put it into the file's folder"
+            )
+        load_backbone(backbone, **dict(part.init_cfg, checkpoint=source))
+        state = backbone.state_dict()
+        missing = {key: value for key, value in state.items() if f'{name}.{key}' not in tensors}
+        if (found := digest_of_tensors(missing)) != part.digest:
+            raise CheckpointError(
+                f'checkpoint {file.path}: was trained over another {name} than that of {source} (SHA-256 '
+                f'{part.digest[:8]}, not {found[:8]}): give the file that it was trained over'
+            )
+        tensors |= {f'{name}.{key}': value for key, value in missing.items()}
+    return OpenedFile(dict(state_dict=tensors, meta=file.meta), file.path) if parts else file
+
+
+def named_checkpoint(backbone: Any) -> str | None:
+    """Return the file that a backbone's ``init_cfg`` names; None if it names none."""
+    cfg = backbone.init_cfg
+    return cfg.get('checkpoint') if isinstance(cfg, Mapping) and is_pretrained(cfg) else None
 
 
 def _resized(

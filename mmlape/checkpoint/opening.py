@@ -345,11 +345,15 @@ STATE_DICT = 'the state dict'
 
 
 @dataclass(frozen=True)
-class OpenedFile:
-    """A checkpoint that was read once, for all who ask it."""
+class OpenedFile(os.PathLike):
+    """A checkpoint that was read once, for all who ask it; a path for those who ask for its file."""
 
     content: Mapping[str, Any]  # what `read_checkpoint` returns
-    path: str = STATE_DICT  # for messages
+    path: str = STATE_DICT
+
+    def __fspath__(self) -> str:
+        """Return the path."""
+        return self.path
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -2,10 +2,17 @@
 
 import argparse
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmlape.console.quiet import printable, say
 from mmlape.lab.config.command_options import add_imports, add_more, add_quiet, add_trust, import_modules
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mmlape.checkpoint.trained_alone import FrozenPart
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     publish.add_argument('dst', metavar='OUT', help='a .safetensors file; its name gets the first digits of its hash')
     publish.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
+    publish.add_argument(
+        '--trained-only',
+        action='store_true',
+        help='leave out what is frozen, and name the file that it is of, which whoever loads the file needs, too',
+    )
     average = add('average', 'average the weights (not the results) of checkpoints of one model')
     average.add_argument('files', nargs='+', help='checkpoints of one model')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
@@ -95,8 +107,25 @@ def _publish(args: argparse.Namespace) -> None:
         config = published_config(src)
     except (CheckpointError, ConfigError) as error:
         lacking = str(error)
-    written = publish(src, args.dst, args.weights, config)
+    written = publish(src, args.dst, args.weights, config, _leave_out(src) if args.trained_only else None)
     say(f'wrote {written}')
     if lacking:
         say(f'without a config ({lacking}): whoever predicts with the file gives one with it')
     print(f'to share it: hf upload OWNER/NAME {shlex.quote(str(written))}')
+
+
+def _leave_out(src: str) -> Callable[['dict[str, Tensor]'], 'dict[str, FrozenPart]']:
+    """Return what takes the frozen tensors of a checkpoint out, and says what they are."""
+    from mmlape.checkpoint.frozen import take_frozen
+    from mmlape.checkpoint.opening import open_file
+    from mmlape.lab.training.frozen.started import started_model
+
+    model, frozen = started_model(open_file(src, mmap=True))
+
+    def leave_out(tensors: 'dict[str, Tensor]') -> 'dict[str, FrozenPart]':
+        parts = take_frozen(model, frozen, tensors, src)
+        for name, part in parts.items():
+            say(f'left out: the frozen tensors of the {name}, which are those of {part.init_cfg["checkpoint"]}')
+        return parts
+
+    return leave_out

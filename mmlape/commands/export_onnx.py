@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmlape.console.quiet import say
-from mmlape.lab.config.command_options import add_more, add_size, add_trained, add_trust, height_width, positive
+from mmlape.lab.config.command_options import (
+    SEVERAL,
+    add_more,
+    add_size,
+    add_trained,
+    add_trust,
+    height_width,
+    positive,
+)
 
 if TYPE_CHECKING:
     from mmlape.lab.inference.trained_model import Trained
@@ -14,7 +22,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_trained(parser, "; CHECKPOINT 'none' keeps the initial weights")
+    add_trained(parser, f"; CHECKPOINT 'none' keeps the initial weights{SEVERAL}")
     add_size(parser, "an image in pixels; default: the config's sliding window, tile, crop or image size")
     add(
         '--batch',
@@ -77,19 +85,23 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.export.writing import Form
     from mmlape.lab.inference.images import files_of
     from mmlape.lab.inference.trained_graph import export, graph_file
-    from mmlape.lab.inference.trained_model import open_trained
+    from mmlape.lab.inference.trained_model import open_trained, trained_words
 
     if args.check and args.backbone:
         raise ConfigError('--check compares predictions: a backbone alone has none')
     if args.graph and not args.check:
         raise ConfigError('--graph names what --check DIR compares: give DIR, too')
-    trained = open_trained(args.trained, args.cfg_options)
-    trained.say_chosen()
-    if args.check:  # before the export, which may take minutes
-        trained.weights()
-        files_of(args.check)
+    models = {name: open_trained(words, args.cfg_options) for name, words in trained_words(args.trained).items()}
+    trained = next(iter(models.values()))
+    if len(models) > 1 and (args.backbone or not (args.out or args.graph)):
+        raise ConfigError(f'{len(models)} models make one graph: give --out{" without --backbone" * args.backbone}')
+    for one in models.values():
+        one.say_chosen()
+        if args.check:  # before the export, which may take minutes
+            one.weights()
+            files_of(args.check)
     if args.graph:
-        return _check(trained, Path(args.graph), args.check)
+        return _check(models, Path(args.graph), args.check)
     size = height_width(args.size, '--size') or image_size(trained.config)
     out = graph_file(trained, args.out)
     form = Form(size, args.batch, args.tolerance)
@@ -98,17 +110,22 @@ def run(args: argparse.Namespace) -> int:
 
         written = export_backbone_of(trained, form, out)
     else:
-        written = export(trained, form, out, labels=args.labels)
+        written = export(models if len(models) > 1 else trained, form, out, labels=args.labels)
     if not str(args.out or '').endswith(SUFFIX):
         complete(written.path)
     apart = f'{written.difference:.2g} from PyTorch at most (limit {form.tolerance:g})'
     say(f'wrote {written.path}: {form.images}, {file_size(written.size)}; {apart}')
-    return _check(trained, written.path, args.check) if args.check else 0
+    return _check(models, written.path, args.check) if args.check else 0
 
 
-def _check(trained: 'Trained', graph: Path, images: str) -> int:
-    """Compare a graph on images; return 1 if it fails."""
+def _check(models: 'dict[str, Trained]', graph: Path, images: str) -> int:
+    """Compare the models of a graph on images; return 1 if one fails."""
     from mmlape.lab.analysis.graph_check import check
 
-    with trained.limited():
-        return 0 if check(trained, graph, images).passes else 1
+    status = 0
+    for name, trained in models.items():
+        if name:
+            say(f'{name}:')
+        with trained.limited():
+            status |= not check(trained, graph, images, name).passes
+    return status

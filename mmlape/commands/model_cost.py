@@ -18,8 +18,7 @@ def run(args: argparse.Namespace) -> int:
     import logging
     import warnings
 
-    from mmlape.console.tables import console_table, text_table
-    from mmlape.console.terminal import console
+    from mmlape.console.tables import print_table, text_table
     from mmlape.lab.analysis.cost import input_shape, model_cost
     from mmlape.lab.config.config_file import config_name
     from mmlape.lab.inference.trained_model import opened_config
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             for part in (*result['parts'], dict(result, name='total'))
         ]
         title = f'{result["config"]}, one image of {height} x {width}'
-        console().print(console_table(text_table(('part', 'parameters', 'GFLOPs'), rows), title))
+        print_table(text_table(('part', 'parameters', 'GFLOPs'), rows), title)
     return 0
 
 

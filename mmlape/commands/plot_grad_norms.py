@@ -23,8 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
     from matplotlib.figure import Figure
 
-    from mmlape.console.tables import console_table, text_table
-    from mmlape.console.terminal import console
+    from mmlape.console.tables import print_table, text_table
     from mmlape.errors import ConfigError
     from mmlape.lab.analysis.gradient_norms import plot_norms, read_norms
 
@@ -41,6 +40,6 @@ def run(args: argparse.Namespace) -> int:
         for part in dict.fromkeys(part for arm in arms for part in arm.parts)
     ]
     table = text_table(('part', *(f'{arm.name} (n={len(arm.runs)})' for arm in arms)), rows)
-    console().print(console_table(table, f'gradient norm, mean of the last {args.last} iterations'))
+    print_table(table, f'gradient norm, mean of the last {args.last} iterations')
     print(f'wrote {args.out}')
     return 0

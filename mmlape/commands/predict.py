@@ -4,16 +4,22 @@ COCO JSON of a detector, classes of a classifier. Images that cannot be read are
 --tile is for large images."""
 
 import argparse
+from pathlib import Path
 
 from mmlape.console.quiet import say
-from mmlape.lab.config.command_options import add_more, add_trained, add_trust, positive
+from mmlape.errors import ConfigError, listed
+from mmlape.lab.config.command_options import SEVERAL, add_more, add_trained, add_trust, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_trained(parser)
+    add_trained(parser, SEVERAL)
     add('images', metavar='IMAGES', help='a folder of images, also in folders below; or one image, or a video')
-    add('--out', metavar='DIR', help='the folder to write; default: predicted in the folder of the run')
+    add(
+        '--out',
+        metavar='DIR',
+        help='the folder to write, with one for each of several models; default: predicted in the folder of the run',
+    )
     add('--score-thr', type=float, default=0.3, metavar='S', help='draw no objects below; default: %(default)s')
     add(
         '--tile',
@@ -43,18 +49,26 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.inference.predicted_clip import is_clip, predict_clip
     from mmlape.lab.inference.predicted_files import images_to_predict, predict_files
     from mmlape.lab.inference.prediction import model_of
-    from mmlape.lab.inference.trained_model import open_trained
+    from mmlape.lab.inference.trained_model import open_trained, trained_words
 
-    clip = is_clip(args.images)
-    if args.out and not clip:  # before a model is downloaded
-        images_to_predict(args.images, args.out, args.overwrite)
-    trained = open_trained(args.trained, args.cfg_options)
-    out = args.out or trained.work_dir() / 'predicted'
-    if not args.out and not clip:
+    clip, words = is_clip(args.images), trained_words(args.trained)
+    if clip and len(words) > 1:
+        raise ConfigError(f'{args.images}: several models predict on images; give one for a video')
+    outs = {name: Path(args.out, name) for name in words} if args.out else {}
+    for out in () if clip else outs.values():  # before a model is downloaded
         images_to_predict(args.images, out, args.overwrite)
-    trained.say_chosen()
-    model = model_of(trained, args.device)
-    say(f'{model.checkpoint}: {model.task}, {len(model.classes)} classes')
+    trained = {name: open_trained(named, args.cfg_options) for name, named in words.items()}
+    if not outs:
+        outs = {name: one.work_dir() / 'predicted' for name, one in trained.items()}
+        if len({*outs.values()}) < len(outs):
+            raise ConfigError(f'{listed([*outs])} are of no folders of their own: give --out')
+        for out in () if clip else outs.values():
+            images_to_predict(args.images, out, args.overwrite)
+    models = {}
+    for name, one in trained.items():
+        one.say_chosen()
+        models[name] = model = model_of(one, args.device)
+        say(f'{model.checkpoint}: {model.task}, {len(model.classes)} classes')
     options = dict(
         batch_size=args.batch_size,
         score_thr=args.score_thr,
@@ -65,11 +79,12 @@ def run(args: argparse.Namespace) -> int:
         overlap=args.overlap,
     )
     if clip:
-        done, skipped = predict_clip(model, args.images, out, **options), []
+        done, skipped = predict_clip(models[''], args.images, outs[''], **options), []
     else:
-        done, skipped = predict_files(model, args.images, out, **options)
+        done, skipped = predict_files(models, args.images, list(outs.values()), **options)
     what = 'frames' if clip else 'images'
-    say(f'predicted on {done} {what}' + (f'; the files are in {out}' if done else ''))
+    places = listed([str(out) for out in outs.values()])
+    say(f'predicted on {done} {what}' + (f'; the files are in {places}' if done else ''))
     for _, reason in skipped:
         say(f'skipped: {reason}')
     return 1 if skipped else 0

@@ -22,8 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.console.tables import console_table
-    from mmlape.console.terminal import console
+    from mmlape.console.tables import print_table
     from mmlape.errors import ConfigError
     from mmlape.lab.experiments.sample_size import pilot_spread, sample_size_table
     from mmlape.lab.experiments.statistics import Spread
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         f'points, {source}{interval}'
     )
     title = f'seeds in each arm for a power of {args.power:g}, {"paired" if args.paired else "unpaired"} test'
-    console().print(console_table(table, title))
+    print_table(table, title)
     if ends:
         print('The outer columns are for the ends of the interval: a small pilot estimates its spread poorly.')
     return 0

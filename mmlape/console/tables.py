@@ -17,6 +17,7 @@ from rich.table import Table as ConsoleTable
 from rich.text import Text
 
 from mmlape.console.quiet import printable
+from mmlape.console.terminal import console
 from mmlape.files import atomic_path
 
 _MARKDOWN = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
@@ -133,3 +134,8 @@ def console_table(
         table.add_row(*texts)
         last = row[0]
     return table
+
+
+def print_table(frame: pd.DataFrame, title: str | None = None) -> None:
+    """Print a table, with its title."""
+    console().print(console_table(frame, title))

@@ -17,17 +17,15 @@ import torch
 import torch.distributed as dist
 from mmengine.config import Config
 from mmengine.dist import all_gather_object, all_reduce_params, get_rank, get_world_size, init_dist, is_distributed
-from mmengine.logging import print_log
 from mmengine.model import MMDistributedDataParallel as _MMDistributedDataParallel
 from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mmlape.console.log import log
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.lab.registry import MODEL_WRAPPERS
-
-LAUNCHERS = ('none', 'pytorch', 'slurm')
 
 TIMEOUT = 3600
 """Seconds that a collective call may take by default: process 0 may evaluate for long."""
@@ -49,8 +47,6 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
     Raises:
         TrainingError: The launcher's variables are missing, or a process has no GPU of its own.
     """
-    if launcher not in LAUNCHERS:
-        raise TrainingError(f"unknown launcher '{launcher}': choose from {', '.join(LAUNCHERS)}")
     if launcher == 'none' or is_distributed():
         return
     if launcher == 'slurm':
@@ -236,5 +232,5 @@ def device_type(module: nn.Module) -> str:
 def runnable_on_cpu(module: nn.Module) -> nn.Module:
     """Replace SyncBatchNorm layers, which take GPU tensors only, by batch norms over a process's own images."""
     if any(isinstance(part, nn.SyncBatchNorm) for part in module.modules()):
-        print_log('on the CPU, SyncBN takes the statistics of each process alone', 'current', logging.WARNING)
+        log('on the CPU, SyncBN takes the statistics of each process alone', logging.WARNING)
     return revert_sync_batchnorm(module)

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from mmengine.logging import print_log
 from torch import nn
 
 from mmlape.checkpoint.exact_loading import LoadReport, load_exactly
 from mmlape.checkpoint.opening import OpenedFile, open_file
+from mmlape.console.log import log
 from mmlape.errors import CheckpointError, listed
 from mmlape.lab.config.stored_config import classes_of
 from mmlape.lab.extension import extensions, first_answer
@@ -58,7 +58,7 @@ def require_order(path: str, recorded: Sequence[str] | None, classes: Sequence[s
         )
     if pairs:
         text = f'{path}: the data have other names of classes ({listed(pairs)})'
-        print_log(text, 'current', logging.WARNING)
+        log(text, logging.WARNING)
 
 
 def recorded_of(model: nn.Module) -> dict[str, Any]:

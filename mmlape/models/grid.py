@@ -19,6 +19,7 @@ _SMOOTH = ('bilinear', 'bicubic')
 RESIZE_MODES = (*_SMOOTH, *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset', 'antialias')))
 RESIZE_MODES += ('nearest', 'nearest-exact', 'area', 'tile')
 """Modes of ``resize_map``, and 'tile' for ``tile_map``."""
+_OF_AVX2 = torch.backends.cpu.get_cpu_capability() == 'AVX2'
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
@@ -135,6 +136,16 @@ def channels_last(x: Tensor) -> Tensor:
     if x.stride() == (height * width * channels, 1, width * channels, channels):
         return x
     return x.clone(memory_format=torch.channels_last)
+
+
+def convolution_layout(device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Return what lays maps (B, C, H, W) out as convolutions are fastest on a device.
+
+    Channels last, but for training on a processor of AVX2: oneDNN's gradients of a 3x3 convolution take 1.5 times as
+    long there.
+    """
+    slow = _OF_AVX2 and device.type == 'cpu' and torch.is_grad_enabled()
+    return contiguous if slow else channels_last
 
 
 def contiguous(x: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ from pathlib import Path
 from mmengine.config import Config
 
 from mmlape.console.quiet import say
-from mmlape.console.tables import console_table, text_table
-from mmlape.console.terminal import clock, console
+from mmlape.console.tables import print_table, text_table
+from mmlape.console.terminal import clock
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_text
 from mmlape.lab.datasets.checks import full_check, print_report
@@ -233,7 +233,7 @@ def _print_found(found: Found, recipe: Choices) -> None:
         used = str(book.used['train']), str(book.used['val'])
         why = ', '.join(f'{reason}: {count}' for reason, count in book.left_out.items() if count)
         rows.append((book.what, str(book.total), *used, str(book.left_out.total()), why))
-    console().print(console_table(text_table(header, rows)))
+    print_table(text_table(header, rows))
     for note in found.remarks():
         say(f'note: {note}')
     if recipe.tiling and isinstance(found, Dense):
@@ -247,7 +247,7 @@ def _print_found(found: Found, recipe: Choices) -> None:
     for place, (key, name, count) in enumerate(classes):
         weight = (f'{recipe.weights[place]:.2f}' if place < len(found.classes) else '',) if recipe.weights else ()
         lines.append((*((key,) if keyed else ()), name, str(count), f'{count / total:.1%}', *weight))
-    console().print(console_table(text_table(header, lines)))
+    print_table(text_table(header, lines))
 
 
 def _print_next(found: Found, out: Path) -> None:

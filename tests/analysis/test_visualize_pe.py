@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from checkpoint_helpers import run_file
 from model_helpers import cvt, randomise, vit
-from PIL import Image
 
 from mmlape.backbones import open_model
 from mmlape.errors import CheckpointError
@@ -160,29 +158,6 @@ def test_a_foreign_checkpoint_of_a_model_with_a_name(tmp_path):
 
 
 # ---------------------------------------------------------------- the command
-
-
-@tiny.in_a_fork
-def test_command(tmp_path, python):
-    config = tiny.write_config(tmp_path, tmp_path, "model['backbone']['patch_norm'] = 'dual'\n")
-    options = ['--size', 48, 32, '--layers', 1, '--cfg-options', 'model.backbone.pe_type=sincos1d']
-    other = tmp_path / 'a_copy' / config.name
-    other.parent.mkdir()
-    other.write_text(config.read_text())
-    said = tiny.run(
-        *tiny.MMLAPE, 'visualize-pe', config, other, '--out', tmp_path / 'out', *options, cwd=tmp_path, **python
-    )
-    said = ''.join(said.split())  # a long path is broken over lines
-    assert f'tiny,untrained({other}):cosinesimilarityon6x4tokens' in said
-    assert 'layer1' in said and 'layer0' not in said
-    files = {'position_correlation.png', 'pe_table.png', 'patch_norm.png'}
-    assert {path.name for path in (tmp_path / 'out').iterdir()} == files | {'position.npz'}
-    for name in files:
-        assert len(np.unique(np.asarray(Image.open(tmp_path / 'out' / name)))) > 20, f'{name} is empty'
-    saved = np.load(tmp_path / 'out' / 'position.npz')
-    assert saved['0/maps'].shape == (2, 24, 24) and list(saved['1/labels']) == ['PE', 'layer 1']
-    np.testing.assert_array_equal(saved['0/maps'][0, 3 * 4 + 2].reshape(6, 4), saved['0/rows'][0].astype(np.float32))
-    assert saved['0/patch_norm'].shape == (3, 8, 8)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from model_helpers import ARCH, randomise
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.beit import resize_offsets
@@ -82,25 +81,7 @@ def test_mmpretrains_beit_computes_the_same(tmp_path, shared):
         load_backbone(VisionTransformer(arch, SIDE, 16), str(tmp_path / 'a.pth'))
 
 
-def test_lape_beside_the_bias_starts_from_beit(tmp_path):
-    path = save(tmp_path / 'beit.pth', as_unilm(beit()))
-    model = over_beit(with_cls_token=True, pe_type=['learnable', 'beit'], pe_joining='lape')
-    with pytest.raises(CheckpointError, match='trained without LaPE'):
-        load_backbone(model, path)
-    report = load_backbone(model, path, allow_joining_mismatch=True)
-    assert 'pos_embed' in report.new and 'blocks.0.pe_norm.weight' in report.new
-
-
 # the plain bases
-
-
-def test_augregs_table_of_384_pixels_is_kept_or_resized(tmp_path):
-    source = randomise(VisionTransformer(ARCH, 96, 16, **LAST))
-    path = save(tmp_path / 'a.pth', source.state_dict(), None)
-    adapter = dict(interaction_indexes=[[0, 0], [1, 1]], conv_inplane=2, deform_num_heads=3)
-    model = ViTAdapter(ARCH, 96, **adapter)
-    assert not load_backbone(model, path).resized and torch.equal(model.pos_embed, source.pos_embed)
-    assert load_backbone(ViTAdapter(ARCH, 64, **adapter), path).resized == {'pos_embed': '6x6 -> 4x4'}
 
 
 def test_dinov2s_patches_become_those_of_16_pixels(tmp_path):
@@ -114,12 +95,3 @@ def test_dinov2s_patches_become_those_of_16_pixels(tmp_path):
     assert torch.equal(model.patch_embed.proj.weight, kernel)
     assert_same(model, source, ('patch_embed.proj.weight',))
     assert report.resized == {'patch_embed.proj.weight': '14x14 -> 16x16'} and 'mask_token' in report.dropped
-
-
-def test_dinov2s_adapter_with_a_norm_of_the_stem_is_not_clips(tmp_path):
-    """Its stem has no bias, either, but its norms have an eps of 1e-6."""
-    options = dict(interaction_indexes=[[0, 0], [1, 1]], conv_inplane=2, deform_num_heads=3, deform_ratio=0.5)
-    source = randomise(ViTAdapter(ARCH, 56, patch_size=14, patch_norm='post-posemb', ffn_type='swiglu', **options))
-    tensors = {name: value for name, value in source.state_dict().items() if name != 'patch_embed.proj.bias'}
-    found = inspect(save(tmp_path / 'a.pth', tensors, 'state_dict'))
-    assert 'norm_pre' in found['norms'] and 'CLIP' not in found['notes']

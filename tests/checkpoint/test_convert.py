@@ -324,17 +324,6 @@ def test_every_swin_is_written_or_named(tmp_path, to, has):
     assert sorted(map(str, written)) == sorted(map(str, has))
 
 
-def test_all_reasons_are_named_at_once(tmp_path):
-    options = dict(
-        pe_type=['learnable', 'rope', 'cpe', 'irpe'], pe_joining='lape', pe_norm='affine', patch_norm='rms',
-        norm_placement='post', qkv_bias=False, layer_scale_init_value=0.1, final_norm=False, num_registers=2,
-    )  # fmt: skip
-    run_file(tmp_path / 'a.pth', vit(**options))
-    reasons = refusal(tmp_path / 'a.pth', 'lape')
-    for key in options.keys() - {'pe_joining', 'qkv_bias'}:  # which it has
-        assert f'{key}=' in reasons, key
-
-
 def test_a_kind_of_a_user_is_named_by_its_contract(tmp_path):
     """Whatever is registered, without a change in the package; and a tensor that no argument tells."""
 

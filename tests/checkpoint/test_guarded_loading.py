@@ -1,7 +1,5 @@
 """Loading transforms whose errors name the file, also from worker processes."""
 
-import re
-
 import numpy as np
 import pytest
 from data_helpers import ade_cfg, build
@@ -14,21 +12,6 @@ from mmlape.lab.training.runner import plain_worker_errors
 from mmlape.registry import TRANSFORMS
 
 
-@pytest.mark.parametrize('damage', [lambda data: b'', lambda data: data[:-900], lambda data: b'no image'])
-def test_loading_names_the_broken_image(mini, damage):
-    path = mini / 'coco/train2017/000000000001.jpg'
-    load = TRANSFORMS.build(dict(type='mmlape.LoadImageFromFile', smallest=16))
-    assert load(dict(img_path=str(path)))['img'].shape == (64, 64, 3)
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match='000000000001.jpg'):
-        load(dict(img_path=str(path)))
-    with pytest.raises(DataError, match='nowhere.jpg does not exist'):
-        load(dict(img_path='nowhere.jpg'))
-    Image.new('RGB', (15, 40)).save(path)
-    with pytest.raises(DataError, match='15 x 40'):
-        load(dict(img_path=str(path)))
-
-
 def test_truncated_files_are_recognised_by_their_end(mini):
     """OpenCV 4 fills the missing part with grey, without a warning."""
     for path in (mini / 'coco/train2017/000000000001.jpg', min((mini / 'digits/val/one').iterdir())):
@@ -38,41 +21,21 @@ def test_truncated_files_are_recognised_by_their_end(mini):
         assert lacks_end(data[:-300])
 
 
-@pytest.mark.parametrize(
-    ('workers', 'what', 'named'),
-    [
-        (2, 'image', ''),
-        pytest.param(0, 'label map', '', marks=pytest.mark.release),
-        (0, 'label id', 'id 40, .*ids 1 to 12'),
-        pytest.param(0, 'image', '', marks=pytest.mark.release),
-        pytest.param(2, 'label map', '', marks=pytest.mark.release),
-        pytest.param(2, 'label id', 'id 40, .*ids 1 to 12', marks=pytest.mark.release),
-    ],
-)
-def test_guarded_loading_names_the_file_from_a_worker(mini, workers, what, named):
+@pytest.mark.parametrize('what', ['image', 'label map'])
+def test_guarded_loading_names_the_file_from_a_worker(mini, what):
     from torch.utils.data import DataLoader
 
-    image, label_map = (
-        mini / 'ade/images/training/ADE_train_00000005.jpg',
-        mini / 'ade/annotations/training/ADE_train_00000005.png',
-    )
+    folder, name = ('images', 'jpg') if what == 'image' else ('annotations', 'png')
+    path = mini / f'ade/{folder}/training/ADE_train_00000005.{name}'
     cfg = ade_cfg(mini / 'ade')
     guard_loading(cfg)
-    loader = DataLoader(build(cfg), batch_size=2, num_workers=workers, collate_fn=len)
+    loader = DataLoader(build(cfg), batch_size=2, num_workers=2, collate_fn=len)
     assert sum(loader) == 6
-    if what == 'image':
-        image.write_bytes(image.read_bytes()[:600])
-    elif what == 'label map':
-        label_map.write_bytes(b'\x89PNG')
-    else:
-        labels = np.asarray(Image.open(label_map)).copy()
-        labels[0, 0] = 40
-        Image.fromarray(labels).save(label_map)
+    path.write_bytes(path.read_bytes()[:600] if what == 'image' else b'\x89PNG')
     with pytest.raises(DataError) as caught, plain_worker_errors():
         sum(loader)
     text = str(caught.value)
-    assert str(image if what == 'image' else label_map) in text and 'Traceback' not in text and '\n' not in text
-    assert re.search(named, text)
+    assert str(path) in text and 'Traceback' not in text and '\n' not in text
 
 
 @pytest.mark.parametrize(

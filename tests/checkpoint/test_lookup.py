@@ -4,7 +4,6 @@ import pytest
 import torch
 from checkpoint_helpers import assert_same, save
 from each import each
-from model_helpers import vit
 
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.inspecting import inspect
@@ -69,22 +68,3 @@ def test_what_an_older_file_records_is_compared(tmp_path):
     own['num_heads'] = 6
     found = inspect(save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record}))
     assert 'name the CONFIG' in found['to load it'] and found['num_heads'] == 6
-
-
-def test_a_model_without_a_name_is_described_and_not_guessed(tmp_path):
-    found = inspect(save(tmp_path / 'a.pth', vit(pe_joining='lape', patch_norm='dual').state_dict()))
-    assert (found['layout'], found['width'], found['layers'], found['pos_embed']) == ('deit', 24, 2, (1, 17, 24))
-    assert 'blocks.*.pe_norm' in found['norms'] and 'patch_embed.norm0' in found['norms']
-    assert 'attn.qkv.weight (72, 24)' in found['first layer']
-    assert 'no model of mmlape.VisionTransformer that has a name' in found['to load it']
-    assert 'pe_type' not in found and 'model' not in found
-
-
-def test_candidates_of_another_size_are_not_built(monkeypatch):
-    import mmlape.models.base.checkpoint as module
-
-    weights = module.Weights('deit', VisionTransformer('deit-tiny').state_dict())
-    monkeypatch.setattr(module, 'build', lambda config: pytest.fail('built'))
-    adapter = VisionTransformer.checkpoint_adapter
-    for options in (dict(arch='deit-small'), dict(arch='vit-large'), {}):
-        assert adapter.compare(dict(type='mmlape.VisionTransformer', **options), weights) is None

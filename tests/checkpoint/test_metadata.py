@@ -78,12 +78,6 @@ def test_a_complete_model_of_another_joining_is_refused(tmp_path, stored, wanted
     assert 'trained with' in load_model(Segmentor(**wanted), path, strict=False).problems[0]
 
 
-def test_a_mismatch_that_was_asked_for_is_a_note(tmp_path, warnings):
-    path = run_file(tmp_path / 'a.pth', vit())
-    report = load_backbone(vit(pe_joining='lape'), path, allow_joining_mismatch=True)
-    assert not warnings and report.notes == ["trained with pe_joining='default', but the model has pe_joining='lape'"]
-
-
 @pytest.mark.parametrize(
     ('kwargs', 'note'),
     [
@@ -126,15 +120,6 @@ def test_everything_that_is_written_keeps_the_record(tmp_path, suffix):
         assert not report.resized and not report.warnings, 'the grid is known'
 
 
-def test_average_refuses_models_with_the_same_keys(tmp_path):
-    paths = [run_file(tmp_path / f'{name}.pth', vit(pe_joining=name)) for name in ('lape', 'lape-shared')]
-    with pytest.raises(CheckpointError, match=r'not of one model; they record .*lape-shared.*lape'):
-        average(paths, tmp_path / 'mean.pth')
-    foreign = save(tmp_path / 'foreign.pth', vit(pe_joining='lape').state_dict())
-    average([paths[0], foreign], tmp_path / 'mean.pth')
-    assert record_in(tmp_path / 'mean.pth').plain() == {'backbones': {'': {'grid': [4, 4]}}}, 'what both say'
-
-
 @pytest.mark.parametrize(
     'stored', ['no JSON', '[1]', 3, {'backbones': 3}, {'backbones': {'': 'x'}}, {'backbones': {'': {'grid': 3}}}, None]
 )
@@ -143,15 +128,6 @@ def test_a_record_that_is_none_is_as_good_as_no_record(tmp_path, stored):
     assert load_backbone(vit(), path).notes and inspect(path)['pos_embed'] == (1, 17, 24)
     save(tmp_path / 'b.pth', vit().state_dict(), meta='text')
     assert load_backbone(vit(), str(tmp_path / 'b.pth')).notes
-
-
-def test_a_grid_that_is_of_another_table_is_told(tmp_path):
-    record = {'backbones': {'': dict(grid=[5, 5], pe_joining=['x'])}}
-    path = save(tmp_path / 'a.pth', vit().state_dict(), meta={KEY: record})
-    with pytest.raises(CheckpointError, match='pos_embed has 16 or 17 patch rows, which is not the grid 5x5'):
-        load_backbone(vit(), path)
-    assert inspect(path)['pe_joining'] == ['x']
-    assert load_backbone(vit(), path, grid=(4, 4)).warnings
 
 
 def test_backbones_that_differ_have_no_common_record():

@@ -12,7 +12,6 @@ from test_metadata import warnings  # noqa: F401
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, publish
-from mmlape.checkpoint.exact_loading import Normalisation
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.loading import warn_of_normalisation
 
@@ -83,30 +82,6 @@ def test_a_file_says_which_normalisation_it_wants_and_another_warns(tmp_path, wa
     assert path in warnings[0] and 'mean=[123.675, 116.28, 103.53]' in warnings[0]
 
 
-@pytest.mark.parametrize(
-    ('options', 'code', 'images'),
-    [
-        ({}, 'DeiT', IMAGENET),
-        (dict(imagenet_default_mean_and_std=True), 'BEiT', IMAGENET),
-        (dict(imagenet_default_mean_and_std=False), 'BEiT', HALF),
-    ],
-)
-def test_deits_own_training_files_want_imagenets(tmp_path, options, code, images):
-    """BEiT's code has an option for it."""
-    path = save(tmp_path / 'a.pth', vit().state_dict(), args=Namespace(data_set='IMNET', lr=1e-3, **options))
-    assert inspect(path)['images'] == f"mean={images['mean']}, std={images['std']}: {code}'s training arguments"
-
-
-def test_a_file_that_does_not_say_is_no_reason_to_warn(tmp_path, warnings):  # noqa: F811
-    path = save(tmp_path / 'a.pth', vit().state_dict())
-    found = inspect(path)
-    assert found['images'].startswith('the file does not say') and 'those of AugReg 127.5' in found['notes']
-    model = Classifier(IMAGENET, init_cfg=dict(type='Pretrained', checkpoint=path))
-    model.init_weights()
-    warn_of_normalisation(model)
-    assert not warnings
-
-
 def test_a_complete_model_tested_with_another_normalisation_warns(tmp_path, warnings):  # noqa: F811
     path = run_file(tmp_path / 'a.pth', Classifier(IMAGENET))
     load_model(Classifier(dict(mean=[124, 116, 104], std=[58, 57, 57])), path)
@@ -134,10 +109,3 @@ def test_what_is_written_from_a_file_keeps_its_normalisation(tmp_path, suffix):
 def test_nonsense_beside_the_weights_is_ignored(tmp_path, meta):
     path = save(tmp_path / 'a.pth', vit().state_dict(), meta=meta)
     assert record_in(path).normalisation is None
-
-
-def test_only_rounded_values_are_near():
-    known = Normalisation((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-    assert known.is_near(Normalisation((124.0, 116.0, 104.0), (58.0, 57.0, 57.0)))
-    assert not known.is_near(Normalisation((124.3, 116.28, 103.53), known.std))
-    assert not known.is_near(Normalisation(known.mean, (58.395, 57.12, 56.8)))

@@ -5,7 +5,6 @@ import argparse
 import pytest
 import tiny
 import torch
-from synthetic import identity, settings, write_run
 
 import mmlape.extension as module
 from mmlape.extension import DEIT
@@ -13,9 +12,7 @@ from mmlape.files import sha256
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study
-from mmlape.lab.experiments.report import ArmRuns, build
 from mmlape.lab.runs.identity import provenance
-from mmlape.lab.runs.run import read_seeds
 from mmlape.models import VisionTransformer
 
 NAME = 'deit_tiny_patch16_224-a1311bcf.pth'
@@ -79,23 +76,3 @@ def test_the_plan_warns_of_weights_of_different_origin(files, tmp_path, capsys, 
     assert ('warning: the arms start from different pretrainings' in printed) == bool(said)
     for text in said or ():
         assert text in printed and 'no LaPE weights are public: pretrain every arm by configs/deit' in printed
-
-
-def test_the_report_warns_of_a_default_arm_from_deits_own_weights(tmp_path):
-    def warnings(default, lape):
-        for joining, start in (('default', default), ('lape', lape)):
-            for seed in (1, 2):
-                chosen = settings(joining)
-                write_run(tmp_path / joining, seed, 40.0 + seed, chosen=chosen)
-                path = tmp_path / joining / f'seed_{seed}' / 'run.json'
-                record = tiny.json.loads(path.read_text())
-                record['identity'] = identity(seed, chosen, checkpoint=start)
-                path.write_text(tiny.json.dumps(record))
-        return build([ArmRuns(name, read_seeds(tmp_path / name)) for name in ('default', 'lape')], 'x').warnings
-
-    deit, lape = {'name': NAME, 'sha256': 'a1311bcf' + 56 * '0'}, {'name': 'deit_tiny_lape.pth', 'sha256': 64 * '1'}
-    (warning,) = warnings(deit, lape)
-    assert warning.startswith("Two pretrainings are compared, too, one of them DeiT's published weights")
-    assert f'default from {NAME}, lape from deit_tiny_lape.pth' in warning and 'no LaPE weights are public' in warning
-    assert warnings({'name': 'deit_tiny_default.pth', 'sha256': 64 * '2'}, lape) == []
-    assert warnings(deit, deit) == []

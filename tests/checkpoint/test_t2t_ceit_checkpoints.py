@@ -46,15 +46,6 @@ def test_a_feature_map_drops_class_attention_and_says_so(tmp_path):
         load_backbone(new_token_vit(CeiT), save(tmp_path / 'b.pth', target.state_dict()))
 
 
-@pytest.mark.parametrize(('cls', 'arch', 'name'), [(T2TViT, 't2t-vit-7', 't2t-vit-7'), (CeiT, 'small', 'ceit-small')])
-def test_inspect_names_the_public_models(tmp_path, cls, arch, name):
-    found = inspect(public_file(tmp_path / 'a.pth', cls(arch)))
-    assert (found['model'], found['pe grid']) == (name, '14 x 14')
-    assert found['pe_type'] == ('sincos1d' if cls is T2TViT else 'learnable')
-    assert f'arch={arch!r}' in found['to load it'] and 'img_size' not in found['to load it'], 'it is the default'
-    assert ('averaged ones (EMA)' in found['notes']) == (cls is T2TViT)
-
-
 def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):
     """As the public code resizes them for other images: a refusal with the fix, which is what inspect prints."""
     source = model(T2TViT, 80, pe_joining='lape')

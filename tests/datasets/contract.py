@@ -176,7 +176,7 @@ def _require_acceptance(cfg: Config, words: tuple[str, ...]) -> None:
     assert not report.issues.errors, [group.examples for group in report.issues.errors]
     told = [[example for group in report.issues for example in group.examples]]
     for command in (lambda: _of_train(cfg), lambda: checks.check_data(cfg, ('test',))):
-        with patch.object(checks, 'print_log') as log:
+        with patch.object(checks, 'log') as log:
             command()
         told.append([str(call.args[0]) for call in log.call_args_list])
     for messages in told if words else ():

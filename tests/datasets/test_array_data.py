@@ -6,7 +6,6 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-import tiny
 from config_helpers import ROOT, load
 from data_helpers import refusal
 from mmengine.config import Config
@@ -85,19 +84,3 @@ def test_a_file_of_fashion_mnist_that_cannot_be_used(fashion, damage):
     message = refusal(fashion_cfg(fashion))
     assert str(fashion / name) in message and reason in message and '\n' not in message
     assert 'apt-get install dataset-fashion-mnist' in message
-
-
-def test_two_iterations_through_the_command(fashion):
-    config = fashion / 'own.py'
-    config.write_text(f"""
-_base_ = {str(MINI)!r}
-train_dataloader = dict(batch_size=8, dataset=dict(data_root={str(fashion)!r}, indices=8))
-val_dataloader = dict(dataset=dict(data_root={str(fashion)!r}))
-test_dataloader = val_dataloader
-train_cfg = dict(max_epochs=2, val_interval=2)
-default_hooks = dict(checkpoint=dict(interval=2))
-auto_scale_lr = dict(base_batch_size=8)
-""")
-    text = tiny.train(config, fashion / 'run')
-    assert 'Epoch(val) [2]' in text and (fashion / 'run' / 'epoch_2.pth').is_file()
-    assert 'accuracy/top1' in tiny.evaluations(fashion / 'run')[-1]['metrics']

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of, scene, seen
 from each import each
@@ -456,29 +455,6 @@ def test_any_value_in_any_field_is_read_or_named(changed, monkeypatch):
 
 
 MINI = ROOT / 'configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
-
-
-@tiny.in_a_fork
-def test_the_commands_refuse_with_one_line(tmp_path, python):
-    """The check as processes call it: of all errors one line, with what else there is."""
-    make(tmp_path / 'data')
-    for split in ('train', 'val'):
-        every(lambda one, k: one.update(category_id='0'))(tmp_path / 'data', split)
-    torch.save({'state_dict': {'x': torch.zeros(1)}}, tmp_path / 'empty.pth')
-    told = "2017.json: annotation 1 of image 1 has category_id '0', but the categories have ids 1, 2, 3."
-    options = ('--work-dir', tmp_path / 'run', '--cfg-options', f'data_root={tmp_path}/data')
-    options = (*options, 'model.backbone.init_cfg=None')
-    for words in (('train', MINI, '--seed', 1), ('test', MINI, tmp_path / 'empty.pth')):
-        printed = tiny.run(*tiny.MMLAPE, *words, *options, cwd=tmp_path, status=1, **python)
-        assert len(errors := [line for line in printed.splitlines() if 'mmlape: error' in line]) == 1
-        assert f'{told} (and 7 more)' in errors[0] and 'Traceback' not in printed
-    quiet = ('check-data', MINI, '--quiet', *options[2:])
-    printed = tiny.run(*tiny.MMLAPE, *quiet, cwd=tmp_path, status=1, **python).splitlines()
-    assert [line for line in printed if line.startswith('mmlape: error: ')] == [*printed] != []
-    assert (
-        sum("annotation 1 of image 1 has category_id '0'" in line and '(the first of 8)' in line for line in printed)
-        == 2
-    )
 
 
 @of_splits

@@ -125,11 +125,3 @@ def test_training_loads_the_subset_and_says_so(config, tmp_path, monkeypatch, ca
     again = ['train', str(config), '--resume', '--work-dir', str(tmp_path / 'run'), '--cfg-options', *options[3:]]
     assert main([*again, 'data_fraction=1/2']) == 1
     assert 'data_fraction.share "1/4" -> "1/2"' in capsys.readouterr().err
-
-
-def test_fewer_images_than_a_step_is_one_line_before_training(config, tmp_path, capsys):
-    options = ['--work-dir', str(tmp_path / 'run'), '--cfg-options', 'data_fraction=1/100']
-    assert main(['train', str(config), *options]) == 1
-    error = capsys.readouterr().err
-    assert 'data_fraction=1/100, data_fraction_seed=0: 0 of 16 training images, fewer than the 2' in error
-    assert 'Traceback' not in error and tiny.record(tmp_path / 'run')['iter'] == 0

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import tiny
 from each import each
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,18 +168,6 @@ def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         make_mini_data(root, MiniOptions(train=1, val=1, digits=0), overwrite=True)
     assert digest(root) == before and [path.name for path in tmp_path.iterdir()] == ['mini']
-
-
-def test_a_killed_process_leaves_no_dataset(tmp_path):
-    code = (
-        'import os, sys; from mmlape.lab.datasets.mini import make\n'
-        'make.SceneWriter.close = lambda self: os._exit(9)\n'
-        'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
-    )
-    tiny.run(sys.executable, '-c', code, tmp_path / 'mini', cwd=tmp_path, status=9)
-    assert [path.name[:13] for path in tmp_path.iterdir()] == ['.mini.partial']
-    make_mini_data(tmp_path / 'mini', MiniOptions(train=2, val=1, digits=0))
-    assert [path.name for path in tmp_path.iterdir()] == ['mini'], 'nor, once there is another one, what it left'
 
 
 def test_invalid_options_are_refused_by_name():

@@ -254,22 +254,6 @@ def script(folder, name, text):
     return path
 
 
-def test_more_gpus_than_there_are_is_an_error(tmp_path):
-    """A Python that counts two GPUs stands for a machine that has two."""
-    python = script(tmp_path, 'python', 'if [[ $1 == -c ]]; then echo 2; else echo "started: $*"; fi')
-    printed = tiny.run(TOOLS / 'dist_train.sh', 'c.py', '3', cwd=tmp_path, status=1, PYTHON=str(python))
-    assert '3 GPUs asked for, 2 visible' in printed and 'started' not in printed
-    printed = tiny.run(TOOLS / 'dist_train.sh', 'c.py', '2', '--seed', '1', cwd=tmp_path, PYTHON=str(python))
-    assert '--standalone --nproc-per-node 2' in printed and printed.strip().endswith(
-        'c.py --seed 1 --launcher pytorch'
-    )
-    more = dict(PYTHON=str(python), PORT='1234', NNODES='2', NODE_RANK='1', MASTER_ADDR='first')
-    printed = tiny.run(TOOLS / 'dist_test.sh', 'c.py', 'w.pth', '2', cwd=tmp_path, **more)
-    assert '--nnodes 2 --rdzv-backend c10d --rdzv-endpoint first:1234 --rdzv-id mmlape' in printed
-    assert 'is_host=0,join_timeout=900,read_timeout=900 --nproc-per-node 2' in printed
-    assert printed.strip().endswith('test.py c.py w.pth --launcher pytorch')
-
-
 # as srun does it, without its queue: the tasks of one job on this machine, with the variables that it sets
 SRUN = """
 echo "srun $*" > "$(dirname "$0")/called"

@@ -3,7 +3,6 @@
 import gc
 import json
 import multiprocessing
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +11,12 @@ import tiny
 import torch
 import trouble
 from PIL import Image
-from torch import nn
 
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, TrainingError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.inference import evaluator
-from mmlape.lab.runs.identity import differences
 from mmlape.lab.runs.resume import read_resumable
-from mmlape.lab.runs.schema import read_record
 from mmlape.lab.training.trainer import train
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
@@ -142,39 +138,6 @@ def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
     assert cfg.pretty_text == before
 
 
-@pytest.mark.release
-def test_a_run_with_compiled_layers_resumes_bit_for_bit_and_its_files_serve_without(config, tmp_path, monkeypatch):
-    """By a compiler without code of its own; a resume without compiling is the same run, an average is not."""
-    compiled, plain = [], nn.Module.compile
-    monkeypatch.setattr(
-        nn.Module, 'compile', lambda unit: compiled.append(unit) or plain(unit, backend='aot_eager', fullgraph=True)
-    )
-    cfg = load_config(config, [*OPTIONS, 'train_cfg.max_iters=8'])
-    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.2))  # whose average is what is saved as the model
-    monkeypatch.setenv('TROUBLE', 'nan:7:0')
-    with pytest.raises(TrainingError, match='iteration 7'):
-        train(cfg, tmp_path / 'part', seed=1, compile='layers')
-    monkeypatch.delenv('TROUBLE')
-    shutil.copytree(tmp_path / 'part', tmp_path / 'eager')
-    train(cfg, tmp_path / 'part', resume=True, compile='layers')
-    whole = train(cfg, tmp_path / 'whole', seed=1, compile='layers')
-    assert len(compiled) == 6 and whole.identity.compiled == 'layers'
-    assert tiny.difference(tmp_path / 'part' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') == 0
-    train(cfg, tmp_path / 'eager', resume=True)
-    assert len(compiled) == 6
-    assert tiny.difference(tmp_path / 'eager' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') < 5e-3
-    lines = differences(whole.identity, read_record(tmp_path / 'eager').identity, for_resume=False)
-    assert 'compiled: layers -> None' in lines
-    scores = [
-        evaluator.test(cfg, tmp_path / 'whole' / 'iter_8.pth', tmp_path / str(mode), compile=mode, show=False)[
-            'metrics'
-        ]
-        for mode in (None, 'layers')
-    ]
-    assert len(compiled) == 8 and scores[1] == pytest.approx(scores[0], abs=0.5)
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
@@ -201,30 +164,6 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
     with pytest.raises(CheckpointError, match='no optimizer: give a checkpoint named iter_N'):
         read_resumable(best)
     assert {'message_hub', 'meta', 'optimizer'} <= set(read_resumable(last))
-
-
-def test_an_error_of_the_configuration_is_all_that_training_prints(config, tmp_path, capsys):
-    wrong = ('--cfg-options', 'model.backbone.pe_joining=lap')
-    printed = tiny.train(config, tmp_path / 'run', *wrong, status=1)
-    assert printed.startswith("mmlape: error: unknown pe_joining='lap'") and printed.count('\n') == 1
-    misspelt = config.with_name('misspelt.py')
-    misspelt.write_text(f"_base_ = './{config.name}'\nmodel = dict(backbone=dict(patch_nrm='dual'))\n")
-    status, printed = command(capsys, 'train', misspelt, '--work-dir', tmp_path / 'run')
-    assert status == 1 and 'did you mean patch_norm' in printed and printed.count('\n') == 0
-    assert not (tmp_path / 'run').exists(), 'nothing has been written'
-
-
-def test_precision_determinism_and_scaled_rate(config):
-    work_dir = config.parent / 'amp'
-    options = ('--amp', '--deterministic', '--auto-scale-lr', '--cfg-options', 'train_cfg.max_iters=2')
-    printed = tiny.train(config, work_dir, *options, 'auto_scale_lr.base_batch_size=4', 'custom_hooks=[]')
-    assert 'is for 4 and is multiplied by 0.5' in printed and 'lr: 5.0000e-04' in printed
-    assert tiny.record(work_dir)['identity']['batch_policy'] == 'auto-scale-lr'
-    run = tiny.record(work_dir)
-    assert run['state'] == 'finished' and isinstance(run['seed'], int)
-    saved = torch.load(work_dir / 'iter_2.pth', weights_only=False)
-    assert saved['meta']['seed'] == run['seed'] and 'BFloat16OptimWrapper' in saved['meta']['cfg']
-    assert all(value.dtype != torch.bfloat16 for value in saved['state_dict'].values())
 
 
 # testing
@@ -264,16 +203,6 @@ def test_saved_maps_are_annotations(tested, config):
         right += ((predicted == truth) & (truth > 0)).sum()
         total += (truth > 0).sum()
     assert 100 * right / total == pytest.approx(metrics['metrics']['aAcc'])
-
-
-def test_a_checkpoint_of_another_model_is_refused(config, whole, capsys, tmp_path):
-    words = ('test', config, whole[0] / 'iter_12.pth', '--work-dir', tmp_path, '--cfg-options')
-    status, printed = command(capsys, *words, 'model.decode_head.channels=8')
-    assert status == 1 and 'does not fit' in printed and '(8,' in printed
-    stranger = tmp_path / 'stranger.pth'
-    torch.save(dict(state_dict=dict(w=torch.zeros(3))), stranger)
-    status, printed = command(capsys, 'test', config, stranger, '--work-dir', tmp_path)
-    assert status == 1 and 'none of its 1 tensors fits' in printed
 
 
 def test_training_from_weights_takes_all_of_them_or_fails(config, whole, tmp_path):

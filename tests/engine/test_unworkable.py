@@ -10,6 +10,7 @@ from each import each
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.registry import METRICS
+from told import assert_told
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
@@ -36,84 +37,34 @@ SMOKE = ('a scheduler in epochs', 'no model')
 
 # what is added to a valid configuration, and what the error says: of training, its trial, and a study
 TRAINING = {
-    'shards': ("distributed = 'fsdp'", "distributed='fsdp': several processes train by DDP alone"),
-    'a scheduler in epochs': (
-        f'param_scheduler = [{STEPS.format("")}]',
-        r'param_scheduler\.0 \(MultiStepLR\) counts epochs \(by_epoch=True, the default\).*set param_sch',
-    ),
-    'a scheduler behind the run': (
-        'param_scheduler[0].update(begin=6)',
-        r'begins at 6, not before train_cfg\.max_iters=6',
-    ),
-    'a scheduler that ends before it begins': (
-        'param_scheduler[0].update(begin=3, end=2)',
-        r'begins at 3, not before param_scheduler\.0\.end=2',
-    ),
-    'checkpoints by epochs': (
-        BEST.format('by_epoch=True'),
-        r'checkpoint counts epochs, but.*checkpoint\.by_epoch=False',
-    ),
-    'no checkpoint hook': ('default_hooks.pop("checkpoint")', r'default_hooks\.checkpoint counts epochs \(by_epoch'),
-    'workers below 0': ('val_dataloader["num_workers"] = -1', r'val_dataloader cannot be built: .*num_workers'),
-    'validations every 0': ('train_cfg["val_interval"] = 0', r'train_cfg\.val_interval=0'),
-    'no model': ('model = None', r'cannot be trained: it has no model'),
-    'epochs without end': (
-        EPOCHS.format('') + 'train_dataloader["sampler"] = dict(type="InfiniteSampler")',
-        r'train_dataloader\.sampler \(InfiniteSampler\) has no end.*first epoch',
-    ),
-    'an optimiser': (
-        'optim_wrapper["optimizer"]["type"] = "AdmaW"',
-        r'optim_wrapper\.optimizer\.type=AdmaW: there is no such optimiser: did you mean AdamW',
-    ),
-    'weights of other classes': (
-        'model["decode_head"]["loss_decode"]["class_weight"] = [1, 2]',
-        r'model\.decode_head\.loss_decode\.class_weight has 2 weights, but model\.decode_head\.num_classes is 3',
-    ),
-    # misspelt
-    'a key of the runner': (
-        'optim_wraper = dict(optimizer=dict(lr=1.0))',
-        r"no 'optim_wraper': did you mean optim_wr",
-    ),
-    'an argument of a backbone': ("model['backbone'].update(patch_nrm='dual')", 'cannot be built: .*mean patch_norm'),
-    'a transform': ('train_pipeline[3].update(type="RandomFilp")', 'did you mean RandomFlip'),
-    'an argument of a hook': ("default_hooks['checkpoint'].update(max_keep_ckpt=1)", 'did you mean max_keep_ckpts'),
-    # what a run would watch
-    'a best metric of other letters': (
-        BEST.format('save_best="mIou"'),
-        r'save_best=mIou: val_evaluator has no such metric: did you mean mIoU.*It has aAcc, mIoU, mAcc',
-    ),
-    'a best one without validations': (
-        'val_dataloader = val_cfg = val_evaluator = None',
-        r'save_best=mIoU: there is no validation',
-    ),
-    'an early stop by no metric': (
-        STOP.format('accuracy/top1'),
-        r'custom_hooks\.0\.monitor=accuracy/top1: val_evaluator has no',
-    ),
-    'a plateau of what is not measured': (
-        'param_scheduler = [dict(type="ReduceOnPlateauLR", by_epoch=False)]',
-        r'param_scheduler\.0\.monitor=loss: val_evaluator has no such metric.*It has aAcc, mIoU, mAcc',
-    ),
-    'a plateau from above': (
-        'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", by_epoch=False)]',
-        r"monitor=mIoU with the rule 'less': .* set param_scheduler\.0\.rule='greater'",
-    ),
-    'a cycle that is over': (
-        'param_scheduler = [dict(type="OneCycleLR", eta_max=0.1, total_steps=4, by_epoch=False)]',
-        r'param_scheduler\.0\.total_steps=4 is over before .* set param_scheduler\.0\.total_steps=6, or .*end=4',
-    ),
-    'paths that are always dropped': (
-        'model["backbone"]["drop_path_rate"] = 1.5',
-        r'drop_path_rate: 1\.5 is no share',
-    ),
-    # what MMEngine or torch refuse while they build
-    'a batch of 0': ('train_dataloader["batch_size"] = 0', r'train_dataloader.batch_size=0 is no whole number'),
-    'a rate as text': ('optim_wrapper["optimizer"]["lr"] = "abc"', 'optim_wrapper.* cannot be built: TypeError'),
-    'data that fill no batch': (
-        EPOCHS.format('') + 'train_dataloader.update(batch_size=5, drop_last=True)\nauto_scale_lr = None',
-        'its 4 images do not fill one of train_dataloader.batch_size=5',
-    ),
-    'checkpoints elsewhere': (BEST.format('out_dir="x"'), r'checkpoint\.out_dir: .* give --work-dir'),
+    'shards': "distributed = 'fsdp'",
+    'a scheduler in epochs': f'param_scheduler = [{STEPS.format("")}]',
+    'a scheduler behind the run': 'param_scheduler[0].update(begin=6)',
+    'a scheduler that ends before it begins': 'param_scheduler[0].update(begin=3, end=2)',
+    'checkpoints by epochs': BEST.format('by_epoch=True'),
+    'no checkpoint hook': 'default_hooks.pop("checkpoint")',
+    'workers below 0': 'val_dataloader["num_workers"] = -1',
+    'validations every 0': 'train_cfg["val_interval"] = 0',
+    'no model': 'model = None',
+    'epochs without end': EPOCHS.format('') + 'train_dataloader["sampler"] = dict(type="InfiniteSampler")',
+    'an optimiser': 'optim_wrapper["optimizer"]["type"] = "AdmaW"',
+    'weights of other classes': 'model["decode_head"]["loss_decode"]["class_weight"] = [1, 2]',
+    'a key of the runner': 'optim_wraper = dict(optimizer=dict(lr=1.0))',
+    'an argument of a backbone': "model['backbone'].update(patch_nrm='dual')",
+    'a transform': 'train_pipeline[3].update(type="RandomFilp")',
+    'an argument of a hook': "default_hooks['checkpoint'].update(max_keep_ckpt=1)",
+    'a best metric of other letters': BEST.format('save_best="mIou"'),
+    'a best one without validations': 'val_dataloader = val_cfg = val_evaluator = None',
+    'an early stop by no metric': STOP.format('accuracy/top1'),
+    'a plateau of what is not measured': 'param_scheduler = [dict(type="ReduceOnPlateauLR", by_epoch=False)]',
+    'a plateau from above': 'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", by_epoch=False)]',
+    'a cycle that is over': 'param_scheduler = [dict(type="OneCycleLR", eta_max=0.1, total_steps=4, by_epoch=False)]',
+    'paths that are always dropped': 'model["backbone"]["drop_path_rate"] = 1.5',
+    'a batch of 0': 'train_dataloader["batch_size"] = 0',
+    'a rate as text': 'optim_wrapper["optimizer"]["lr"] = "abc"',
+    'data that fill no batch': EPOCHS.format('')
+    + 'train_dataloader.update(batch_size=5, drop_last=True)\nauto_scale_lr = None',
+    'checkpoints elsewhere': BEST.format('out_dir="x"'),
 }
 # nothing is wrong with these
 ALLOWED = {
@@ -152,20 +103,31 @@ def data(tmp_path_factory):
     return tiny.write_data(tmp_path_factory.mktemp('effects') / 'data', train=4, val=1)
 
 
+def error_of(capfd) -> str:
+    """Return the one line that a command ends with."""
+    printed = capfd.readouterr()
+    [error] = [line for line in printed.err.splitlines() if line.startswith('mmlape: error:')]
+    assert 'Traceback' not in printed.err and 'Iter(train)' not in printed.out
+    return error
+
+
 def test_what_has_no_effect_is_an_error_before_the_first_step(data, tmp_path, capfd):
-    for name, (extra, expected) in each(TRAINING.items()):
-        config = str(tiny.write_config(tmp_path, data, extra))
-        for way in ([], *([['--smoke']] if name in SMOKE else [])):
-            status = main(['train', config, '--work-dir', str(tmp_path / 'run'), '--seed', '1', *way])
-            printed = capfd.readouterr()
-            errors = [line for line in printed.err.splitlines() if line.startswith('mmlape: error:')]
-            assert status == 1 and len(errors) == 1 and re.search(expected, errors[0]), (
-                name,
-                way,
-                printed.err[-3000:],
-            )
-            assert 'Traceback' not in printed.err and 'Iter(train)' not in printed.out
+    told = []
+    for name, extra in each(TRAINING.items()):
+        train = [
+            'train',
+            str(tiny.write_config(tmp_path, data, extra)),
+            '--work-dir',
+            str(tmp_path / 'run'),
+            '--seed',
+            '1',
+        ]
+        assert main(train) == 1
+        told.append(f'{name}: {(error := error_of(capfd))}')
+        if name in SMOKE:
+            assert main([*train, '--smoke']) == 1 and error_of(capfd) == error
         assert not list(tmp_path.glob('run/*.pth'))
+    assert_told('unworkable', '\n'.join(told), folder=tmp_path, data=data)
 
 
 def test_a_misspelt_key_of_a_dict_without_a_type_is_an_error_of_the_file():
@@ -192,18 +154,15 @@ def test_what_only_a_validation_tells_is_an_error_of_the_trial(data, tmp_path, c
 
 
 FILES = {
-    'a base that is itself': ('_base_ = "own.py"', r'own\.py: _base_ leads back to itself: own\.py -> own\.py'),
-    'bases in a circle': ('_base_ = ["tiny.py", "round.py"]', r'back to itself: own\.py -> round\.py -> own\.py'),
-    'a base that is missing': ('_base_ = "./nowhere.py"', r'own\.py: _base_ names .*nowhere\.py, which does not'),
+    'a base that is itself': '_base_ = "own.py"',
+    'bases in a circle': '_base_ = ["tiny.py", "round.py"]',
+    'a base that is missing': '_base_ = "./nowhere.py"',
 }
 OPTIONS = {
-    'a list': (
-        'train_pipeline.2.crop_size=(16,16)',
-        r"'train_pipeline' is a variable.*change train_dataloader\.dataset\.pipeline\.2\.crop_size=",
-    ),
-    'a tuple': ('classes=("a",)', r"'classes' is a variable.*train_dataloader\.dataset\.metainfo\.classes="),
-    'a dict': ('norm_cfg.type=BN', r"'norm_cfg' is a variable.*model\.decode_head\.norm_cfg\.type="),
-    'a part of data': ('dataset.img_suffix=.jpg', r"'dataset' is a variable"),
+    'a list': 'train_pipeline.2.crop_size=(16,16)',
+    'a tuple': 'classes=("a",)',
+    'a dict': 'norm_cfg.type=BN',
+    'a part of data': 'dataset.img_suffix=.jpg',
 }
 
 
@@ -211,14 +170,14 @@ def test_what_nothing_reads_is_an_error_of_every_command(data, tmp_path, capfd):
     tiny.write_config(tmp_path, data)
     (tmp_path / 'round.py').write_text('_base_ = "own.py"')
     own, plain = tmp_path / 'own.py', tmp_path / 'tiny.py'
-    cases = {name: (text, [str(own)], expected) for name, (text, expected) in FILES.items()}
-    cases |= {name: ('', [str(plain), '--cfg-options', option], e) for name, (option, e) in OPTIONS.items()}
-    for text, words, expected in each(cases.values()):
+    cases = {name: (text, [str(own)]) for name, text in FILES.items()}
+    cases |= {name: ('', [str(plain), '--cfg-options', option]) for name, option in OPTIONS.items()}
+    told = []
+    for name, (text, words) in each(cases.items()):
         own.write_text(text)
-        for command in ('train', 'print-config', 'check-data'):
-            assert main([command, *words]) == 1
-            [error] = [line for line in capfd.readouterr().err.splitlines() if line.startswith('mmlape: error:')]
-            assert re.search(expected, error), error
+        errors = {main([command, *words]) and error_of(capfd) for command in ('train', 'print-config', 'check-data')}
+        told.append(f'{name}: {" / ".join(sorted(errors))}')
+    assert_told('unread', '\n'.join(told), folder=tmp_path)
     assert load_config(plain, ['own_keys=["classes"]', 'classes=("a",)']).classes == ('a',)
     # an export reads this one
     tiny.write_config(tmp_path, data, 'crop_size = (32, 32)')

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from timm.layers import PatchEmbed
 from tiny import ROOT
 from torch import nn
 
 from benchmarks import agreement, timing
+from benchmarks.comparison import Settings
+from benchmarks.suites.frozen import predicting, training
 
 TINY = ('--quick', '--arch', 'mini', '--sizes', '64', '--batch', '1', '--threads', '1')
 
@@ -43,6 +46,23 @@ def test_figures_follow_from_the_samples(run):
         for side in others:
             assert side['ratio']['value'] == pytest.approx(side['median'] / reference['median'])
             assert side['ratio']['low'] is None, 'three rounds are too few'
+
+
+def test_a_frozen_vit_runs_as_often_as_a_side_says(monkeypatch):
+    passes, forward = [], PatchEmbed.forward
+    counted = lambda self, images: passes.append(len(images)) or forward(self, images)  # noqa: E731
+    monkeypatch.setattr(PatchEmbed, 'forward', counted)
+    settings = Settings(arch='mini', size=64, batch=2)
+    for work, expected in (
+        (training(settings, 0), [2, 2]),
+        (training(settings, 2), []),
+        (predicting(settings, shared=False), [2] * 4),
+        (predicting(settings, shared=True), [2, 2]),
+    ):
+        passes.clear()
+        work()
+        work()
+        assert passes == expected
 
 
 def test_ratio_interval_covers_the_truth_and_ignores_a_common_drift():

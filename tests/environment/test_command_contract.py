@@ -179,7 +179,10 @@ COMMANDS_CALLED = {
             'mmlape.lab.inference.prediction.model_of': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
             'mmlape.lab.inference.predicted_files.predict_files': (1, ()),
         },
-        {'trained': [('b.py m.pth images',), ('a.py n.pth images',)], 'images': [('a.py m.pth more',)]},
+        {
+            'trained': [('b.py m.pth images',), ('a.py n.pth images',), ('a.py m.pth b.py n.pth images',)],
+            'images': [('a.py m.pth more',)],
+        },
     ),
     'visualize-pe': Command(
         'a.py',
@@ -258,6 +261,7 @@ COMMANDS_CALLED = {
         of_modules('checkpoint')
         | {
             'mmlape.checkpoint.converting.publish': 'd-hash.safetensors',
+            'mmlape.commands.checkpoint._leave_out': lambda src: src,
             'mmlape.lab.config.stored_config.published_config': 'config',
         },
         {'src': [('n.pth d.safetensors',)], 'dst': [('m.pth e.safetensors',)]},
@@ -280,7 +284,7 @@ COMMANDS_CALLED = {
             'mmlape.lab.inference.images.files_of': [],
         },
         {
-            'trained': [('b.py m.pth',), ('a.py n.pth',)],
+            'trained': [('b.py m.pth',), ('a.py n.pth',), ('a.py m.pth b.py n.pth',)],
             '--size': [('--size 32',), ('--size 32 48',)],
             '--batch': [('--batch 4',), ('--batch dynamic',)],
             '--graph': [('--check d --graph g.onnx',)],
@@ -486,6 +490,7 @@ def calls_of(monkeypatch, tmp_path, capsys):
     """Return what the recorders of a command are given by a line, and what is printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('COLUMNS', '200')
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     for name in ('a.py', 'b.py', 'm.pth', 'n.pth'):
         (tmp_path / name).touch()
     monkeypatch.setattr('signal.signal', lambda *_: None)

@@ -71,20 +71,6 @@ def test_what_is_missing_is_named_with_the_line_that_installs_it(tmp_path: Path)
         assert f'{line.removeprefix(sys.executable)}\n' in printed
 
 
-def test_nothing_installed_at_all():
-    """Without OpenMMLab, torch alone is asked for."""
-    done = doctor()
-    assert done.returncode == 1 and done.stdout.strip().startswith('torch is not installed'), done.stderr
-    assert install_line('torch') in done.stdout and done.stdout.count('installed') == 1
-
-
-def test_beside_timm_alone_nothing_is_wrong(tmp_path: Path):
-    """Whoever installed mmlape for its models is told of no package of OpenMMLab."""
-    hidden = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'addict', 'statsmodels')
-    printed = forked_doctor(''.join(HIDE.format(name=name) for name in hidden), *hidden, cwd=tmp_path, status=0)
-    assert printed.endswith('can be imported\n') and '==' not in printed
-
-
 def test_versions_that_are_too_old_are_refused(tmp_path: Path):
     for module, version, oldest in each((('mmcv', '1.7.0', '2.1.0'), ('torch', '2.5.1', '2.6.0'))):
         fake_distribution(tmp_path / module, module, module, version)
@@ -99,11 +85,3 @@ def test_a_command_without_torch_gets_the_line():
     assert done.returncode == 1
     assert done.stderr.startswith('mmlape: error: the stack cannot be used')
     assert install_line('torch') in done.stderr and 'Traceback' not in done.stderr
-
-
-def test_fork_and_original_at_once_are_a_problem(tmp_path: Path):
-    fake_distribution(tmp_path, 'mmcv', 'mmcv', '2.2.0')
-    paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
-    printed = tiny.run(sys.executable, '-m', 'mmlape', 'doctor', cwd=tmp_path, status=1, PYTHONPATH=paths)
-    assert 'onedl-mmcv and mmcv are both installed, and write into one folder' in printed
-    assert 'pip uninstall -y onedl-mmcv mmcv && ' in printed

@@ -1,6 +1,7 @@
 """A package of its own that offers an extension, the one of the docs: its answers arrive where they are asked for."""
 
 import doc_blocks
+import pytest
 import tiny
 
 HOOKS = """
@@ -68,6 +69,7 @@ def offer(folder, name, value):
     (info / 'entry_points.txt').write_text(f'[mmlape.extensions]\n{name} = {value}\n')
 
 
+@pytest.mark.release
 def test_the_answers_of_a_package_arrive(tmp_path):
     page = doc_blocks.ROOT / 'docs' / 'reference' / 'extending.md'
     [text] = [block.code for block in doc_blocks.blocks(page) if block.code.startswith('# acme.py')]

@@ -48,3 +48,12 @@ def test_the_pages_show_the_records_of_the_folder(tables):
     for name, page in tables.PAGES.items():
         assert page.read_text() == tables.filled(name, found), 'run python docs/records.py'
     assert all(f'(records/{record["file"]})' in tables.PAGES['records'].read_text() for record in found)
+
+
+def test_survivors_of_mutants_are_lines_of_today():
+    """A measurement is of one tree; where what it names is gone, it says nothing of the tests."""
+    file = ROOT / 'docs' / 'results' / 'mutants.json'
+    for change in json.loads(file.read_text())['alive'] if file.is_file() else ():
+        path, _, old = change.partition(' -> ')[0].split(':', 2)
+        lines = (ROOT / path).read_text().split() if (ROOT / path).is_file() else []
+        assert ' '.join(old.split()) in ' '.join(lines), f'{change}: measure anew, or remove {file}'

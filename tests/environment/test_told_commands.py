@@ -58,6 +58,7 @@ def test_checkpoints(capsys):
         'checkpoint convert vit.pth no.pth --to timm',
         'checkpoint average adapter.pth other.pth --out mean.pth',
         'checkpoint inspect mean.pth',
+        'checkpoint average vit.pth plain.pth --out no.pth',
     )
 
 
@@ -76,10 +77,17 @@ arms:
 """
 
 
+MISTYPED = (
+    'train_dataloader.batchsize=4', 'modle.backbone.img_size=4', 'optim_wrapper.optimizer.lr.x=1', 'max_iters',
+    'train_dataloader.dataset.pipeline.9.type=Resize', 'a=[1,(2]',
+)  # fmt: skip
+
+
 def test_configs_and_studies(capsys, tmp_path):
     write_config(tmp_path, write_data(tmp_path / 'data'))
     (tmp_path / 'mine.py').write_text(CONFIG)
     (tmp_path / 'study.yml').write_text(STUDY)
+    (tmp_path / 'broken.py').write_text('a = 1\nb = (\n')
     (tmp_path / 'tiny.py').write_text((tmp_path / 'tiny.py').read_text().replace(str(tmp_path), '.'))
     told(
         'configs',
@@ -100,6 +108,13 @@ def test_configs_and_studies(capsys, tmp_path):
         'check-data mine.py --splits train --sample 2 --workers 1',
         'train mine.py --work-dir out --shorten 3',
         'test mine.py missing.pth',
+        'print-config mini.py',
+        'print-config broken.py',
+        'print-config .',
+        *(f'print-config mine.py --cfg-options {option}' for option in MISTYPED),
+        'multi-seed mine.py --dry-run --seeds 4 5 4',
+        'multi-seed mine.py --dry-run --seeds 4 -- --seed=5',
+        'multi-seed study.yml:plian --dry-run',
     )
 
 

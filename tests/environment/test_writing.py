@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import io
-import os
 import resource
 import sys
 
@@ -94,17 +93,6 @@ def test_what_cannot_be_written_names_the_file_and_leaves_the_one_before(tmp_pat
             one.unlink()
 
 
-def test_a_long_name_and_a_pipe_are_written_to(tmp_path):
-    long = tmp_path / ('a' * 250 + '.txt')
-    assert write_text(long, 'b').read_text() == 'b'
-    pipe = tmp_path / 'pipe'
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    write_text(pipe, 'c')
-    assert os.read(reader, 9) == b'c' and not pipe.is_file()
-    os.close(reader)
-
-
 @pytest.fixture(scope='module')
 def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp('inputs')
@@ -169,22 +157,3 @@ def test_every_help_is_printed_to_any_stream(monkeypatch):
         assert main(words) == 0
         stream.flush()
         assert len(stream.buffer.getvalue()) > 100
-
-
-def test_a_full_stream_is_one_line(capsys, monkeypatch):
-    with open('/dev/full', 'w') as stream:
-        monkeypatch.setattr(sys, 'stdout', stream)
-        assert main(['list-models']) == 1
-        assert 'mmlape: error: No space left on device' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize('name', ['a\x1b[2J', 'a\nb', 'a\udcff', 'ä'])
-def test_runs_below_such_a_folder_are_shown(tmp_path, capsys, monkeypatch, name):
-    synthetic.write_run(tmp_path / name, 1, 50.0)
-    stream = io.TextIOWrapper(io.BytesIO(), encoding='utf-8')
-    monkeypatch.setattr(sys, 'stdout', stream)
-    assert main(['status', str(tmp_path)]) == 0
-    assert main(['status', str(tmp_path), '--json']) == 0
-    assert main(['report', str(tmp_path), '--out', str(tmp_path / 'out')]) == 0
-    stream.flush()
-    assert b'\x1b' not in stream.buffer.getvalue()

@@ -1,6 +1,5 @@
 """The report in all its formats, from run folders with known numbers; and the commands that make it."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -10,23 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-import tiny
 from each import each
 from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
-from mmlape.console.tables import header_of, rows_of
 from mmlape.errors import ConfigError
 from mmlape.files import write_json
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.experiments.report import ArmRuns, build, document, figures, report_work_dir, write_report
+from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.lab.experiments.report.arms import index_entry
-from mmlape.lab.experiments.report.data import report_data
-from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
-from mmlape.lab.runs.run import read_arms, read_seeds, write_order
-from mmlape.lab.runs.schema import Identity
+from mmlape.lab.runs.run import read_arms, write_order
 
 DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
 LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'
@@ -52,54 +46,6 @@ def folder(report, tmp_path_factory):
     folder = tmp_path_factory.mktemp('report')
     write_report(report, folder)
     return folder
-
-
-def test_the_titles_of_a_study_and_its_arms_are_in_every_format(tmp_path):
-    (tmp_path / 'base.py').touch()
-    (tmp_path / 'norms.yml').write_text(
-        'title: Parts of a norm\nbase: base.py\narms:\n  rms: {title: Only the scale, overrides: {a: 1}}\n  dual: {}\n'
-    )
-    for arm in ('rms', 'dual'):
-        for seed in (1, 2, 3):
-            config = str(tmp_path / f'norms-{arm}.py')
-            write_run(tmp_path / 'work' / arm, seed, 40.0 + seed, config=config)
-    report, files = report_work_dir(tmp_path / 'work')
-    titles = {'rms': 'Only the scale', 'dual': ''}
-    assert report.title == 'Parts of a norm' and {one.name: one.title for one in report.results} == titles
-    for name in ('index.html', 'report.md', 'latex/tables.tex', 'report.json'):
-        file = next(file for file in files if file.name == name.rpartition('/')[2])
-        assert 'Only the scale' in file.read_text(), name
-        assert 'Parts of a norm' in file.read_text() or file.suffix == '.tex', name
-    (tmp_path / 'work/dual').rename(tmp_path / 'work/other')
-    for file in (tmp_path / 'work/other').glob('*/run.json'):
-        file.write_text(file.read_text().replace('norms-dual.py', 'alone.py'))
-    assert report_work_dir(tmp_path / 'work')[0].title == 'work', 'not all are of the study'
-    assert report_work_dir(tmp_path / 'work', title='Mine')[0].title == 'Mine'
-
-
-def test_every_run_is_told_with_its_seed_machine_and_cost(tmp_path):
-    for arm, joining, seeds in (('plain', 'default', (1, 3, 5)), ('new', 'lape', (4, 2, 1, 3))):
-        for seed in seeds:
-            cost = dict(gpu_hours=seed, parameters=6_713_388)
-            more = dict(chosen=settings(joining), host=f'node{seed}', cost=cost)
-            write_run(tmp_path / arm, seed, 40.0 + seed, **more)
-    failed = dict(state='failed', host='node9', cost=dict(gpu_hours=9))
-    write_run(tmp_path / 'plain', 9, {'mIoU': 99.0, 'mDice': 99.0}, **failed)
-    made = build(_arms(tmp_path), 'x')
-    assert [row[3] for row in rows_of(results_table(made))] == ['1 to 4', '1, 3, 5']
-    hosts = provenance_table(made)
-    place = header_of(hosts).index('host')
-    assert [row[place] for row in rows_of(hosts)] == ['node1, node2, node3, node4', 'node1, node3, node5']
-    data = report_data(made)
-    counts = [(row['arm'], row['n_arm'], row['n_baseline']) for row in data['comparisons'] if row['test'] == 'welch']
-    assert counts == [('new', 4, 3)] * 2  # at the last and at the best evaluation
-    assert {seed: cost['gpu_hours'] for seed, cost in data['arms']['plain']['cost']['runs'].items()} == {
-        1: 1, 3: 3, 5: 5, 9: 9,
-    }  # fmt: skip
-    costs = [(row[0], row[1], row[-1]) for row in rows_of(cost_table(made))]
-    assert costs == [('new', '6.713', '10.00'), ('plain', '6.713', '18.00')]
-    with pytest.raises(ConfigError, match='--metric mDice: no run has it; there are: aAcc, mIoU'):
-        report_work_dir(tmp_path, metrics=['mDice'])
 
 
 def test_last_and_best_evaluations_are_compared_apart(tmp_path):
@@ -299,42 +245,6 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
         assert paper_model('x', collect(cfg, 1, 1, 8, 'recipe')).pretrained == words
 
 
-def test_other_backbones_have_the_papers_names():
-    for options, words in each(
-        [
-            (dict(type='mmlape.SwinTransformer', arch='tiny'), ('Swin-T', 'RPE')),
-            (dict(type='mmlape.SwinTransformer', arch='small', pe_type='learnable'), ('Swin-S', 'Default')),
-            (
-                dict(type='mmlape.SwinTransformer', arch='tiny', pe_type=['learnable', 'rpe'], pe_joining='lape'),
-                ('Swin-T', 'LaPE + RPE'),
-            ),
-            (
-                dict(type='mmlape.VisionTransformer', arch='deit-tiny', pe_type=['learnable', dict(type='irpe')]),
-                ('DeiT-Ti', 'Default + iRPE'),
-            ),
-            (dict(type='mmlape.T2TViT', arch='t2t-vit-7', pe_joining='lape'), ('T2T-ViT-7', 'LaPE')),
-            (dict(type='mmlape.CeiT', arch='tiny'), ('CeiT-Ti', 'Default')),
-            (dict(type='mmlape.CeiT', arch='small', pe_type='sincos2d'), ('CeiT-S', 'Default, sincos2d')),
-            (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='rope'), ('DeiT-S', 'RoPE')),
-            (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='alibi2d'), ('DeiT-S', 'ALiBi')),
-            (dict(type='mmlape.CompactTransformer', arch='vit-lite-7/4', pe_joining='lape'), ('ViT-Lite-7/4', 'LaPE')),
-            (dict(type='mmlape.CompactTransformer', arch='cct-7/3x1', pe_type='none'), ('CCT-7/3x1', 'None')),
-            (
-                dict(
-                    type='mmlape.CompactTransformer',
-                    arch=dict(num_layers=2, embed_dims=64, tokenizer=dict(type='patch'), pooling='sequence_pool'),
-                ),
-                ('CVT-2x64', 'Default'),
-            ),
-        ]
-    ):
-        model = paper_model(
-            'x', Identity(settings={'model': dict(type='mmpretrain.ImageClassifier', backbone=options)})
-        )
-        assert (model.name, model.method) == words
-        assert model.plain == (model.method == 'Default')
-
-
 def test_names_are_those_that_the_run_recorded(tmp_path):
     recorded = dict(name='', pretrained='none', method='Fourier', plain=False)
     for seed, paper in ((1, recorded), (2, None)):
@@ -365,18 +275,6 @@ def test_arms_have_the_papers_names():
         assert (model.name, model.pretrained, model.method) == words
         assert model.plain == (model.method == 'Default')
         assert paper_model('x', None).name == 'x'
-
-
-def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
-    assert "paper's figure" in header_of(results_table(report))
-    write_run(tmp_path, 7, {'coco/bbox_mAP': 0.123456}, key='coco/bbox_mAP')
-    made = build([ArmRuns('B', read_seeds(tmp_path))], 'x')
-    table = results_table(made)
-    assert "paper's figure" not in header_of(table)
-    assert rows_of(table) == [
-        ('B', 'Seg-T-Mask/16, LaPE', 'box AP', '7', '12.35 (1)', 'none, n < 3', '12.35 (1)', 'none, n < 3')
-    ]
-    assert rows_of(comparison_table(made, 'last')) == []
 
 
 def test_curves_of_a_resumed_run_are_one_line(tmp_path):
@@ -420,27 +318,6 @@ def test_a_band_is_mean_and_deviation_at_common_iterations():
     assert band([]) is None and band([{1: 1.0}, {2: 1.0}]) is None
     long = band([{step: float(step) for step in range(10_000)}])
     assert len(long.steps) == MOST_POINTS and long.mean == pytest.approx(long.steps)
-
-
-def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path):
-    """And imports no torch for it."""
-    (tmp_path / 'site').mkdir()
-    fail = 'import atexit, os, sys\natexit.register(lambda: "torch" in sys.modules and os._exit(9))\n'
-    (tmp_path / 'site' / 'sitecustomize.py').write_text(fail)
-    path = f'{tmp_path / "site"}:{tiny.ROOT}'
-    said = tiny.run(
-        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--arms', LAPE, DEFAULT,
-        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, PYTHONPATH=path, **tiny.REAL,
-    )  # fmt: skip
-    assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
-    names = {'index.html', 'report.md', 'tables.tex', 'report.tex', 'report.json'}
-    names |= {f'{name}.csv' for name in ('values', 'estimates', 'comparisons')}
-    assert names <= {file.name for file in (tmp_path / 'out').iterdir()}
-    compared = json.loads((tmp_path / 'out' / 'report.json').read_text())['comparisons']
-    assert {(one['arm'], one['baseline'], one['metric']) for one in compared if one['class'] is None} == {
-        (DEFAULT, LAPE, 'mIoU'),
-        (DEFAULT, LAPE, 'aAcc'),
-    }
 
 
 def test_names_from_files_reach_no_terminal_and_no_spreadsheet_as_code(tmp_path, capsys):

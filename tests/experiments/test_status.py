@@ -2,19 +2,15 @@
 
 import json
 import os
-import re
 import time
 
 import pytest
-import tiny
 
 from mmlape.files import write_json
 from mmlape.lab.experiments.status import rows
 from mmlape.lab.runs.locks import take_lock
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import write_order
-
-STATUS = (*tiny.MMLAPE, 'status')
 
 
 def _record(folder, seed, state, **more):
@@ -68,21 +64,6 @@ def test_every_state_is_told_from_the_disk(work_dir, monkeypatch):
     assert (rows(work_dir)[0].eta, rows(work_dir)[0].reason) == (100, None)
     assert found[7].reason == 'job 12: PENDING'
     assert rows(work_dir / 'arm') == rows(work_dir)
-
-
-def test_the_command_prints_a_table_or_json_and_watches(work_dir):
-    said = tiny.run(*STATUS, work_dir, cwd=work_dir, **tiny.REAL)
-    assert '2 running, 1 broken, 1 failed, 1 finished' in said and 'mIoU 43.21 at 20' in said and '30 of 90' in said
-    assert re.search(r'━{4} *│ *30 of 90 *│ *24\.0 ', said), 'a third of a bar of twelve'
-    assert '[/gloo/pair.cc:5] Connection [rank0] closed' in ' '.join(said.replace('│', ' ').split()), 'no markup'
-    listed = json.loads(tiny.run(*STATUS, work_dir, '--json', cwd=work_dir))
-    assert [row['seed'] for row in listed] == list(range(1, 9))
-    assert listed[0]['metric'] == dict(name='mIoU', value=43.21, step=20)
-    watching = tiny.start(*STATUS, work_dir, '--watch', '0.1', cwd=work_dir)
-    lines = [watching.stdout.readline() for _ in range(60)]
-    watching.kill()
-    watching.communicate()
-    assert sum('2 running, 1 broken' in line for line in lines) >= 2
 
 
 def test_runs_are_found_at_any_depth_each_once(tmp_path):

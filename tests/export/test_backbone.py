@@ -9,7 +9,6 @@ import torch
 from checkpoint_helpers import save
 from model_helpers import ARCH, cvt, randomise
 from model_helpers import vit as raw_vit
-from tiny import MMLAPE, run, write_config, write_data
 
 from mmlape.backbones import build_backbone, export_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError
@@ -132,26 +131,6 @@ def test_a_graph_that_computes_something_else_is_not_written(tmp_path):
         export_backbone(model.train(), Form((32, 32), tolerance=0), tmp_path / 'a.onnx')
     assert (tmp_path / 'a.onnx').read_bytes() == b'a graph of before' and len(list(tmp_path.iterdir())) == 1
     assert model.training, 'a copy is exported'
-
-
-@pytest.mark.release
-def test_the_command_exports_a_trained_model_quietly(tmp_path):
-    config = write_config(tmp_path, write_data(tmp_path / 'data'))
-    backbone = build_backbone(load_config(str(config)), None)
-    tensors = {f'backbone.{name}': value for name, value in randomise(backbone).state_dict().items()}
-    checkpoint = save(tmp_path / 'trained.pth', {**tensors, 'decode_head.x': torch.zeros(1)}, 'state_dict')
-    words = (config, checkpoint, '--backbone', '--size', '40', '48', '--out', 'made/tiny.onnx')
-    printed = run(*MMLAPE, 'export-onnx', *words, cwd=tmp_path)
-    report = ('  dropped', '  note')
-    shown = [line for line in printed.splitlines() if ' - INFO - ' not in line and not line.startswith(report)]
-    assert len(shown) == 1 and shown[0].startswith('wrote made/tiny.onnx: one image of 40 x 48'), printed
-    notes = {entry.key: entry.value for entry in onnx.load(tmp_path / 'made' / 'tiny.onnx').metadata_props}
-    assert (notes['config'], notes['checkpoint']) == ('tiny.py', 'trained.pth')
-    assert str(tmp_path).encode() not in (tmp_path / 'made' / 'tiny.onnx').read_bytes()
-    image = torch.randn(1, 3, 40, 48)
-    torch.testing.assert_close(
-        backbone(image)[0], outputs(tmp_path / 'made' / 'tiny.onnx', image)[0], atol=1e-4, rtol=0
-    )
 
 
 def test_weights_that_are_missing_are_not_exported(tmp_path):

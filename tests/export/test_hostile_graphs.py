@@ -11,7 +11,6 @@ from config_helpers import ROOT
 from each import each
 from onnx import TensorProto, helper, numpy_helper
 
-from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.export.graphs import Graph, install_graph
@@ -185,18 +184,6 @@ def test_what_is_no_graph_of_ours_is_one_line(cfg, tmp_path):
             predict_by(file, cfg)
         assert isinstance(caught.value, (CheckpointError,)) or 'export with --size' in str(caught.value)
         assert '\n' not in str(caught.value) and str(file) in str(caught.value)
-
-
-def test_the_command_ends_with_one_line(cfg, tmp_path, capsys):
-    cfg.dump(tmp_path / 'config.py')
-    for number, content in each(
-        enumerate((loop(), graph(dict(scores=SCORES * np.nan), notes=GOOD | names(cfg)), b'text'))
-    ):
-        file = tmp_path / f'{number}.onnx'
-        file.write_bytes(content)
-        assert main(['test', str(tmp_path / 'config.py'), str(file), '--work-dir', str(tmp_path / 'work')]) == 1
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith('mmlape: error')]
-        assert str(file) in line and not list(tmp_path.rglob('metrics.json'))
 
 
 def names(cfg):

@@ -31,11 +31,11 @@ from properties import examples
 
 from mmlape.checkpoint.opening import open_file
 from mmlape.cli import main
-from mmlape.errors import CheckpointError, DataError, ExportError
+from mmlape.errors import CheckpointError, ExportError
 from mmlape.lab.analysis.graph_check import Checked, check, equal_labels, mean_share
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.export.beside_graph import EXAMPLES, complete, image_size
-from mmlape.lab.export.graphs import Graph, Input, exported_class, install_graph
+from mmlape.lab.export.graphs import Graph, Input, exported_class
 from mmlape.lab.export.graphs.detector import paste
 from mmlape.lab.export.graphs.operators import best_boxes, translations
 from mmlape.lab.export.graphs.segmentor import ExportedSegmentor
@@ -271,32 +271,6 @@ def test_labels_of_one_class_are_those_of_the_graph(labels, threshold):
     logits = model.encode_decode(torch.zeros(1, 3, 3, 4), [])
     assert logits.shape == (1, 1, 3, 4)
     np.testing.assert_array_equal((logits[:, 0].sigmoid() > threshold).numpy(), labels == 1)
-
-
-@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
-def test_what_does_not_fit_is_one_line(exported, pristine, tmp_path):
-    cfg, _, path = exported
-    other = config_of('mask-rcnn', pristine)
-    with pytest.raises(CheckpointError, match='is the graph of a model for .*, and the config has a model for'):
-        evaluate(other, path, tmp_path / 'a', show=False)
-    (tmp_path / 'b.onnx').write_text('text')
-    with pytest.raises(CheckpointError, match='no graph that onnxruntime can run'):
-        evaluate(cfg, tmp_path / 'b.onnx', tmp_path / 'b', show=False)
-    value = onnx.helper.make_tensor_value_info
-    given, made = ([value(name, 1, [1]) for name in names] for names in (('a', 'b'), ('c',)))
-    graph = onnx.helper.make_graph([onnx.helper.make_node('Add', ['a', 'b'], ['c'])], 'sum', given, made)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 18)]), tmp_path / 'c.onnx')
-    with pytest.raises(CheckpointError, match='takes 2 inputs, not images alone'):
-        evaluate(cfg, tmp_path / 'c.onnx', tmp_path / 'c', show=False)
-    with pytest.raises(CheckpointError, match='has 12 classes, zero; one; two; and 9 more, and the test set 12, '):
-        install_graph(build_model(cfg), Graph(path), cfg, cfg.classes[::-1])
-    larger = copy.deepcopy(cfg)
-    for step in larger.test_dataloader.dataset.pipeline:
-        if step['type'] == 'Resize':
-            step['scale'] = (2 * SIDE, 2 * SIDE)
-    larger.model.test_cfg.mode = 'whole'
-    with pytest.raises(DataError, match=r'takes images of 64 x 64, .* of 128 x 128: export with --size 128 128'):
-        evaluate(larger, path, tmp_path / 'd', show=False)
 
 
 CASCADE = 'cascade_mask_rcnn/cascade-mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'

@@ -5,7 +5,7 @@ package's names, the outputs for some inputs in float32 and float64, and the flo
 The gradients are compared with finite differences before they are written, so they are the function's and not only
 one build's of autograd.
 
-Every script takes the folder of a checkout of the public code: ``python tests/golden/make_lape.py CHECKOUT``.
+A script takes the folder of a checkout of the public code: ``python tests/golden/make_segmenter.py CHECKOUT``.
 """
 
 import json
@@ -124,32 +124,6 @@ def project(outputs: Sequence[Tensor]) -> Tensor:
     return sum((out.flatten() * torch.arange(1, out.numel() + 1, dtype=out.dtype).cos()).sum() for out in outputs)
 
 
-def lape_hooks(blocks: Sequence[nn.Module], eps: float) -> Callable[[Weights], Weights]:
-    """Put LaPE into a public model with the default PE, by forward hooks on its attention norms.
-
-    Args:
-        blocks: Its layers; ``norm1`` is the norm before attention.
-        eps: Of the norms of the PE.
-
-    Returns:
-        A function that takes the weights of a run, hands each layer's PE to its hook, and returns the weights of the
-        public model, whose own PE is zero.
-    """
-    joined: dict[int, Tensor] = {}
-    for i, block in enumerate(blocks):
-        block.norm1.register_forward_hook(lambda module, args, out, i=i: out + joined[i])
-
-    def join(weights: Weights) -> Weights:
-        pe = weights['pos_embed']
-        for i in range(len(blocks)):
-            scale, shift = (weights[f'blocks.{i}.pe_norm.{leaf}'] for leaf in ('weight', 'bias'))
-            joined[i] = pe = nn.functional.layer_norm(pe, pe.shape[-1:], scale, shift, eps)
-        rest = {name: value for name, value in weights.items() if '.pe_norm.' not in name}
-        return rest | {'pos_embed': torch.zeros_like(weights['pos_embed'])}
-
-    return join
-
-
 def _cast(weights: Weights, dtype: torch.dtype) -> Weights:
     return {k: v.to(dtype if v.is_floating_point() else v.dtype, copy=True) for k, v in weights.items()}
 
@@ -221,15 +195,3 @@ def write(name: str, inputs: Weights, cases: Sequence[Case], more: dict[str, np.
     path = FOLDER / f'{name}.npz'
     np.savez_compressed(path, **data)
     print(f'{path.name}: {path.stat().st_size / 1e6:.2f} MB')
-
-
-class Settings(dict):
-    """What the public code needs of easydict."""
-
-    def __getattr__(self, name):
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    __setattr__ = dict.__setitem__

@@ -9,13 +9,10 @@ from checkpoint_helpers import assert_same, save
 from model_helpers import randomise
 from torch import nn
 
-from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError
 from mmlape.models.position.base import resize_absolute
 from mmlape.projects import CompactTransformer
-from mmlape.registry import MODELS
 
 WIDTHS = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 PATCHES, CONVS = dict(type='patch', patch_size=4), dict(type='conv', kernel_size=3, num_convs=1)
@@ -78,32 +75,6 @@ def public_file(path, model: CompactTransformer) -> str:
     }
     head = {'classifier.fc.weight': torch.randn(5, 16), 'classifier.fc.bias': torch.randn(5)}
     return save(path, {**tensors, **head}, None)
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_a_public_file_is_inspected_loaded_and_written_back(tmp_path, kind):
-    source = compact(kind)
-    path = public_file(tmp_path / 'a.pth', source)
-    load_backbone(model := compact(kind), path)
-    assert_same(model, source)
-    rows = inspect(path)
-    assert rows['layout'] == 'compact-transformers' and rows['width'] == 16 and 'CONFIG' in rows['to load it']
-    assert convert(path, tmp_path / 'b.pth', 'mmlape') == []
-    assert 'head.fc.weight' in state_dict_of(read_checkpoint(tmp_path / 'b.pth'), '')
-    convert(tmp_path / 'b.pth', tmp_path / 'c.pth', 'compact-transformers')
-    first, last = (torch.load(file, weights_only=True) for file in (path, tmp_path / 'c.pth'))
-    assert first.keys() == last.keys() and all(torch.equal(first[name], last[name]) for name in first)
-
-
-def test_what_inspect_prints_loads_a_file(tmp_path):
-    source = CompactTransformer('cct-2/3x2', 48, pe_joining='lape')
-    path = save(tmp_path / 'a.pth', {f'backbone.{name}': value for name, value in source.state_dict().items()})
-    found = inspect(path)
-    assert found['model'] == 'cct-2-3x2-lape'
-    model = MODELS.build(eval(found['to load it'].removeprefix('backbone='), {'dict': dict}))
-    model.init_weights()
-    assert_same(model, source)
-    assert model.grid == (12, 12) and not model.load_report.resized
 
 
 def test_tables_are_resized_and_the_pooling_dropped(tmp_path):

@@ -12,7 +12,6 @@ from model_helpers import ARCH, cvt, randomise
 from model_helpers import vit as smaller_vit
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from mmlape.errors import ConfigError
 from mmlape.lab.training.hooks import CompileBackboneHook
 from mmlape.models import ViTAdapter
 from mmlape.projects import CeiT, T2TViT
@@ -203,12 +202,3 @@ def test_layers_share_graphs_and_new_sizes_end_to_need_others(counted):
         sum(out.sum() for out in model(torch.randn(2, 3, *size))).backward()
         counts.append(counted.frame_count)
     assert 0 < counts[0] < 12 and len(set(counts[-3:])) == 1
-
-
-def test_layers_need_a_backbone_that_names_them():
-    model = torch.nn.Module()
-    model.backbone = torch.nn.Linear(1, 1)
-    for value, message in (('graphs', "give 'layers', True"), ('layers', 'Linear names no parts')):
-        runner = SimpleNamespace(model=model, cfg=Config(dict(compile_backbone=value)))
-        with pytest.raises(ConfigError, match=message):
-            CompileBackboneHook().before_run(runner)

@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from checkpoint_helpers import run_file
 from mmpretrain.models.utils import ConditionalPositionEncoding
 from timm.models.twins import PosConv
 from torch import nn
 
-from mmlape.checkpoint.inspecting import inspect
 from mmlape.models import VisionTransformer
 from mmlape.models.position.conditional import ConditionalPosition
 
@@ -52,15 +50,3 @@ def test_follows_its_layers_only(after):
         assert out[:, :1].any()
         left = out[:, 1:].abs().sum().item()
         assert left < 1e-4 if number in after else left > 1e-3
-
-
-@pytest.mark.parametrize(
-    'pe', ['cpe', ['learnable', 'irpe', dict(type='cpe', after=(1, 2), kernel_size=5)]], ids=['alone', 'beside']
-)
-def test_a_file_tells_it_and_loads(pe, tmp_path):
-    model = vit(pe)
-    run_file(tmp_path / 'vit.pth', model)
-    told = eval(inspect(tmp_path / 'vit.pth')['to load it'].removeprefix('backbone='))['pe_type']
-    loaded = vit(told, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'vit.pth')))
-    loaded.init_weights()
-    assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))

@@ -48,14 +48,6 @@ def test_any_size_from_one_patch_on():
                 torch.testing.assert_close(out, same)
 
 
-@pytest.mark.parametrize('name', FAMILIES)
-def test_an_image_smaller_than_a_patch_is_refused(name):
-    model = maps(name)
-    if name != 'compact':
-        with pytest.raises(ValueError, match='smaller than one patch'):
-            model(torch.randn(1, 3, model.patch_size - 1, 48))
-
-
 @torch.no_grad()
 def test_forms_of_the_output_are_of_the_same_tokens():
     for name in each(OUT_TYPES):

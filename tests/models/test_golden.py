@@ -1,6 +1,6 @@
 """Models against the public code: outputs and gradients of every parameter, with no weight left at its initial value.
 
-``golden/*.npz`` holds the data, made by the script of the same source beside it. Errors are relative to the largest
+``golden/*.npz`` holds the data; ``golden/made.txt`` says what made it. Errors are relative to the largest
 element of a tensor where that is above one.
 """
 

@@ -23,6 +23,7 @@ from test_every_backbone import OUT_TYPES, maps
 from test_tools import FAMILIES
 from torch import nn
 
+from mmlape.models import grid
 from mmlape.projects import (
     BNHead,
     ChannelMapperWithPooling,
@@ -75,9 +76,10 @@ OF_BACKBONES = (
 
 
 @pytest.mark.parametrize('name', BACKBONES)
-def test_backbones(name):
-    """Of maps, where a family has them, and of what it returns by default."""
+def test_backbones(name, monkeypatch):
+    """Of maps, where a family has them, and of what it returns by default; with the layouts of both processors."""
     for with_cp, training, batch, layout, size in each(OF_BACKBONES):
+        monkeypatch.setattr(grid, '_OF_AVX2', layout != 'channels last')
         form = dict(out_type='featmap') if name in OUT_TYPES and layout == 'channels last' else {}
         model = revert_sync_batchnorm(backbone(name, with_cp=with_cp, **form))
         if name == 'timm':  # which resizes its table in float32: too coarse for a difference

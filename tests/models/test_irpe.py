@@ -10,9 +10,6 @@ from golden_models import load
 from torch import nn
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.inspecting import inspect
-from mmlape.checkpoint.metadata import KEY, metadata_of
-from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.irpe import Buckets, ImageRPE
 
@@ -168,17 +165,6 @@ def test_what_leaves_the_same_tables_is_listed(tmp_path, case):
         assert shapes(with_encoding(dict(told, method=method, ratio=float(high)))) != shapes(model)
 
 
-def test_our_own_files_say_which_encoding_they_have(tmp_path):
-    options = dict(type='irpe', method='euclidean', ratio=20, index='clip')
-    model = with_encoding(options)
-    path = tmp_path / 'a.pth'
-    torch.save({'state_dict': model.state_dict(), 'meta': {KEY: metadata_of(model).plain()}}, path)
-    found = inspect(path)
-    assert 'does not say whether pe_type' not in found['notes']
-    assert eval(found['to load it'].removeprefix('backbone='))['pe_type'] == ['learnable', options]
-    assert 'pe_type' not in ''.join(load_backbone(model, str(path)).notes)
-
-
 def test_of_transformer_xl_a_file_does_not_tell_the_ratio(tmp_path):
     xl = VisionTransformer(ARCH, 32, 8, pe_type=['learnable', dict(type='transformer-xl', ratio=2.9)])
     torch.save(xl.state_dict(), path := str(tmp_path / 'a.pth'))
@@ -199,12 +185,3 @@ def test_an_adapter_drops_the_bucket_of_the_class_token(tmp_path):
         stored = theirs.attn.rpe_v.lookup_table_weight[:, :-1]
         torch.testing.assert_close(ours.attn.rpe_v.lookup_table_weight, stored, atol=0, rtol=0)
     assert '(1, 50, 8) -> (1, 49, 8)' in str(adapter.load_report)
-
-
-def test_tables_of_another_count_are_refused(tmp_path):
-    file = tmp_path / 'vit.pth'
-    torch.save({'model': vit(ratio=2.0).state_dict()}, file)
-    model = vit()
-    model.init_cfg = dict(type='Pretrained', checkpoint=str(file))
-    with pytest.raises(CheckpointError, match=r'rpe_k.lookup_table_weight is \(1, 8, 82\) in the file, \(1, 8, 50\)'):
-        model.init_weights()

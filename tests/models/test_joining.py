@@ -10,12 +10,10 @@ import torch.nn.functional as F
 from each import each
 from model_helpers import operations, vit
 
-from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.position import PE_NORMS, AbsolutePosition, joinings, kinds
 
 ABSOLUTE_PE = [kind.name for kind in kinds(AbsolutePosition)]
-PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')
 JOININGS = [name for name, joining in joinings().items() if not joining.patches_only]  # the others: test_mpvg.py
 TABLED = [(t, j) for t, j in product(ABSOLUTE_PE, JOININGS) if j != 'unshared' or t == 'learnable']
 VALID = [*TABLED, ('rpe', 'default'), ('rpe', 'lape'), ('none', 'default')]
@@ -58,12 +56,6 @@ def test_joining_is_the_papers_equation(tiny_arch, joining):
     image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     expected = reference_forward(model, image, joining)
     torch.testing.assert_close(model.double()(image)[0], expected, atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize(('pe_type', 'joining'), sorted({*product(PE_TYPES, JOININGS)} - {*VALID}))
-def test_an_invalid_pair_is_refused_with_the_valid_choices(tiny_arch, pe_type, joining):
-    with pytest.raises(ConfigError, match=f"pe_joining='{joining}' cannot join pe_type='{pe_type}'.*default"):
-        VisionTransformer(tiny_arch, 32, 8, pe_type=pe_type, pe_joining=joining)
 
 
 @pytest.mark.parametrize('joining', ['lape', 'lape-shared'])

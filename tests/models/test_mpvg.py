@@ -11,8 +11,6 @@ from model_helpers import ARCH, CEIT_ARCH, SWIN_ARCH, T2T_ARCH, meta_device, ran
 
 import mmlape
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.inspecting import inspect
-from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.base.figures import layer_positions
 from mmlape.models.position import joinings
@@ -276,21 +274,3 @@ def saved(model, path):
 
 
 FILES = ('lape', *JOININGS)
-
-
-@pytest.mark.parametrize('family', MODELS)
-def test_a_file_tells_its_joining_and_refuses_another(tmp_path, family):
-    build = MODELS[family]
-    files = {name: saved(build(pe_joining=name), tmp_path / f'{name}.pth') for name in FILES}
-    for name, file in files.items():
-        assert inspect(file)['pe_joining'] == name
-        assert load_backbone(build(pe_joining=name), file).dropped == []
-        for other in set(FILES) - {name}:
-            with pytest.raises(CheckpointError, match=f"pe_joining='{other}': .*PE norms? would be"):
-                load_backbone(build(pe_joining=other), file)
-            model = build(pe_joining=other)
-            load_backbone(model, file, allow_joining_mismatch=True)
-            stored = torch.load(file)['state_dict']
-            for key, value in model.state_dict().items():
-                if key in stored:
-                    assert torch.equal(value, stored[key]), (name, other, key)

@@ -1,25 +1,18 @@
 """Placements of a layer's norms against timm's layers and against their equations, in float64."""
 
-import itertools
 import math
 from functools import partial
 from itertools import product
 
-import pytest
 import torch
 import torch.nn.functional as F
-from checkpoint_helpers import run_file
 from each import each
 from model_helpers import ARCH, placements, vit
 from timm.models.vision_transformer import Block, ResPostBlock
 from torch import nn
 
-from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.inspecting import inspect
-from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer
 from mmlape.models.base.figures import layer_positions
-from mmlape.models.layers.norm_placement import resolve_norm_placement
 
 ALL = list(placements())
 
@@ -103,12 +96,6 @@ def reference(p: dict, image, placement, lape: bool) -> torch.Tensor:
     return norms(x, 'norm')
 
 
-def test_there_are_nine_pairs_on_the_sum_and_on_the_branch_and_the_two_methods():
-    assert len({resolve_norm_placement(placement) for placement in ALL}) == len(ALL) == 9 + 8 + 4 + 1
-    names = [set(vit(norm_placement=placement).state_dict()) for placement in ALL]
-    assert all(one != other for one, other in itertools.combinations(names, 2)), 'a file does not tell all apart'
-
-
 def test_a_placement_is_its_equation():
     """Outputs, and gradients of every parameter, with both stems and both joinings."""
     for joining, patch_norm, placement in each(product(['default', 'lape'], ['none', 'dual'], ALL)):
@@ -167,18 +154,6 @@ def test_layer_scale_and_drop_path_act_between_the_norm_of_the_branch_and_that_o
         found = ours(x, None, (4, 4))[0]
         kept = [(found - one).flatten(1).abs().amax(1) < 1e-9 for one in sums]
         assert (kept[0] | kept[1]).all() and 0.4 < kept[1].double().mean() < 0.6
-
-
-@pytest.mark.parametrize('placement', ALL, ids=str)
-def test_a_file_tells_the_placement_and_loads_strictly(tmp_path, placement):
-    source = vit(norm_placement=placement)
-    path = run_file(tmp_path / 'a.pth', source)
-    found = eval(inspect(path)['to load it'].removeprefix('backbone=')).get('norm_placement', 'pre')
-    assert resolve_norm_placement(found) == resolve_norm_placement(placement)
-    load_backbone(model := vit(norm_placement=placement), path)
-    assert all(torch.equal(value, source.state_dict()[name]) for name, value in model.state_dict().items())
-    with pytest.raises(CheckpointError, match='does not fit the model'):
-        load_backbone(vit(norm_placement='pre' if placement != 'pre' else 'post'), path)
 
 
 def test_positions_pass_the_norms_of_the_sums():

@@ -17,7 +17,6 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.optim.swa_utils import AveragedModel
 
 import mmlape
-from mmlape.errors import ConfigError
 from mmlape.models import TimmViT, ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
@@ -185,27 +184,6 @@ def test_timms_vits_have_the_rates_of_ours_over_them_and_tables_do_not_decay():
             assert len(inside) == sum(name.startswith('vit.blocks.') for name, _ in ours.named_parameters()) * 3 // 4
 
 
-def test_a_model_whose_embeddings_are_not_found_is_refused():
-    class Flattened(nn.Module):
-        """As flattening leaves a model: one parameter of everything."""
-
-        get_layer_depth = ViTAdapter.get_layer_depth
-        num_layers, layer_names, embedding_names, table_name, prefix_tokens = (
-            1,
-            ['blocks.0.'],
-            ('patch_embed.',),
-            'p',
-            (),
-        )
-
-        def __init__(self):
-            super().__init__()
-            self._flat_param = nn.Parameter(torch.zeros(8))
-
-    with pytest.raises(ConfigError, match='no parameter of this Flattened is one of the embeddings'):
-        mmlape.param_groups(Flattened(), 1.0, 0.1, layer_decay=0.75)
-
-
 def test_other_rules_replace_the_recipes():
     groups = mmlape.param_groups(
         nn.Linear(2, 2), 1.0, 0.1, paramwise_cfg=dict(custom_keys=dict(bias=dict(lr_mult=2.0)))
@@ -235,10 +213,3 @@ def test_parameters_of_equal_options_are_updated_as_apart():
             optimizer.step()
     for one, two in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(one, two)
-
-
-def test_wrong_rules_are_errors():
-    with pytest.raises(ConfigError, match='^paramwise_cfg has no norm_decay: its keys are'):
-        mmlape.param_groups(nn.Linear(2, 2), 1.0, 0.1, paramwise_cfg=dict(norm_decay=0))
-    with pytest.raises(ConfigError, match='need a backbone with get_layer_depth'):
-        mmlape.param_groups(nn.Linear(2, 2), 1.0, 0.1, layer_decay=0.75)

@@ -18,7 +18,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.heads import PLAIN_DETR, UNUSED_IDS, describe_heads
 from mmlape.checkpoint.key_maps import rename_keys
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import DataError
 from mmlape.projects.plain_detr.boxes import Boxes
 from mmlape.projects.plain_detr.losses import Objects, losses, losses_of
 from mmlape.projects.plain_detr.model import PlainDETRHead, sides, windowed
@@ -254,15 +254,3 @@ def test_it_compiles_without_a_graph_break():
         model.train(run is trained)
         compiled = torch.compile(run, backend='eager', fullgraph=True, dynamic=False)
         torch.testing.assert_close(tuple(compiled(given)), tuple(run(given)))
-
-
-def test_what_does_not_fit_is_one_line():
-    pyramid = dict(type='mmlape.ViTPyramid', arch='deit-tiny', img_size=64)
-    cases = (
-        (dict(backbone=pyramid), 'mmlape.ViTPyramid has maps of strides 4, 8, 16, 32, and one stride is read: take'),
-        (dict(backbone=dict(VIT, out_type='cls_token')), 'mmlape.TimmViT has no maps of patches, and one stride'),
-    )
-    for changes, message in each(cases):
-        with pytest.raises(ConfigError, match=message) as caught:
-            detector(**changes)
-        assert '\n' not in str(caught.value)

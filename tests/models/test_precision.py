@@ -165,14 +165,3 @@ def test_a_frozen_vit_keeps_its_precision_through_casts():
             assert list(model.state_dict()) == names
             assert all(torch.equal(value, weights[key]) for key, value in model.vit.state_dict().items())
         assert torch.allclose(frozen(frozen_dtype).double()(x.double())[0].float(), expected, atol=1e-4)
-
-
-def test_one_number_of_channels_for_both_parts():
-    args = dict(model_name='vit_small_patch16_dinov3', model_args=dict(embed_dim=24, depth=4, num_heads=3))
-    own = dict(args, model_args=dict(args['model_args'], in_chans=4))
-    small = dict(conv_inplane=8, deform_num_heads=3)
-    for vit, channels in each(((own, {}), (args, dict(in_channels=4)), (own, dict(in_channels=4)))):
-        model = TimmViTAdapter(vit, **small, **channels).eval()
-        assert model.in_channels == 4 and model(torch.randn(1, 4, 32, 32))[0].shape == (1, 24, 8, 8)
-    with pytest.raises(ConfigError, match='in_channels=1, but model_args of vit have in_chans=4'):
-        TimmViTAdapter(own, **small, in_channels=1)

@@ -93,25 +93,6 @@ def build(config):
     return model
 
 
-@pytest.mark.parametrize(
-    ('name', 'ours'),
-    [
-        ('vit_relpos_base_patch16_224', 'mmlape.VisionTransformer'),
-        ('vit_base_patch16_rope_224', TIMM),
-        ('vit_base_patch16_dinov3', TIMM),
-        ('vit_small_plus_patch16_dinov3', TIMM),
-    ],
-)
-def test_other_transformers_of_timm_are_refused(tmp_path, name, ours):
-    """Those that ``TimmViT`` takes are said to be its own."""
-    theirs = timm.create_model(name, **{key: value for key, value in SHAPE.items() if key != 'patch_size'})
-    torch.save(theirs.state_dict(), path := tmp_path / 'timm.pth')
-    assert f'model of {ours}' in inspect(path)['to load it']
-    arch = dict(embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=192)
-    with pytest.raises(CheckpointError, match=r'unexpected: |matches no known layout'):
-        load_backbone(VisionTransformer(arch, 64, layer_scale_init_value=1), str(path))
-
-
 def test_a_table_without_class_row_gets_one_of_zeros(tmp_path):
     """DeiT III at its own size and at another one, and one whose grid the user gives."""
     theirs = timm.create_model('deit3_small_patch16_224', embed_dim=48, depth=2, num_heads=4)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lit_helpers import BACKBONE, lit
 from model_helpers import ARCH, CEIT_ARCH, DEEP_ARCH, SWIN_ARCH, T2T_ARCH, tiny_detr
 from timm.models.eva import Eva
 from timm.models.vision_transformer import ParallelScalingBlock
@@ -15,8 +16,8 @@ from timm.models.vision_transformer import VisionTransformer as PlainViT
 from timm_helpers import ROPE, SHAPE, build, shape_of
 from told import assert_told
 
-from mmlape import add_dual_patchnorm, add_lape, get_model
-from mmlape.errors import ConfigError
+from mmlape import add_dual_patchnorm, add_lape, get_model, param_groups
+from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.models import (
     DistilledVisionTransformer,
     SwinTransformer,
@@ -45,16 +46,22 @@ NAMES = dict(
     Pyramid=partial(ViTPyramid, ARCH, 64), Swin=partial(SwinTransformer, arch=SWIN_ARCH, img_size=32),
     T2T=partial(T2TViT, T2T_ARCH, 48), Ceit=partial(CeiT, CEIT_ARCH, 48), CompactTransformer=CompactTransformer,
     tiny_detr=tiny_detr, ExtraAttention=ExtraAttention, get_model=get_model, add_lape=add_lape, build=build,
-    torch=torch, add_dual_patchnorm=add_dual_patchnorm, PlainViT=PlainViT,
+    torch=torch, add_dual_patchnorm=add_dual_patchnorm, param_groups=param_groups, PlainViT=PlainViT,
     ParallelScalingBlock=ParallelScalingBlock, Eva=Eva, SHAPE=SHAPE, ROPE=ROPE, ARCH=ARCH,
 )  # fmt: skip
 
 
-def test_what_is_refused():
-    lines = []
+def vocabulary(*words):
+    Path('vocabulary.txt').write_text('\n'.join(words) + '\n')
+    return dict(vocab_file='vocabulary.txt', vocab_size=len(words))
+
+
+def test_what_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines, names = [], NAMES | dict(lit=partial(lit, tmp_path), vocabulary=vocabulary, BACKBONE=BACKBONE)
     for call in CALLS:
-        with pytest.raises(ConfigError) as error:
-            eval(call, NAMES)
+        with pytest.raises(MMLaPEError) as error:
+            eval(call, names)
         assert '\n' not in str(error.value), call
         lines.append(f'{call}: {error.value}')
     assert_told('refusals', '\n'.join(lines))

@@ -18,7 +18,6 @@ from torchvision.models.feature_extraction import create_feature_extractor
 
 import mmlape
 from mmlape import models, projects
-from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer, TimmViT, TimmViTAdapter, VisionTransformer, ViTAdapter, ViTPyramid
 from mmlape.models.vit.model import DistilledVisionTransformer
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
@@ -115,16 +114,6 @@ def test_a_batch_of_another_size_in_a_graph(tmp_path, name):
     assert session.get_inputs()[0].shape[0] == 'batch'
     with torch.no_grad():
         assert_same(map(torch.from_numpy, session.run(None, dict(x=three.numpy()))), model(three))
-
-
-@of_families
-def test_open_sides_and_scripting_are_refused_in_one_line(names):
-    for name in each(names):
-        model = built(name)
-        with pytest.raises(ConfigError, match='name the batch only'):
-            torch.export.export(model, (images(),), dynamic_shapes=({2: torch.export.Dim.AUTO},), strict=False)
-        with pytest.raises(ConfigError, match=f'torch.jit.script cannot compile {type(model).__name__}'):
-            torch.jit.script(nn.Sequential(model))
 
 
 @of_families

@@ -1,7 +1,6 @@
 """Large images with small objects in `mmlape new`: windows at native resolution, tiles, and images divided by area."""
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,15 +18,12 @@ from PIL import Image, TiffImagePlugin
 from pycocotools import mask as coco_mask
 
 from mmlape.cli import main
-from mmlape.errors import ConfigError
 from mmlape.lab.datasets.crops import RandomCrop
 from mmlape.lab.datasets.transforms import LoadImageFromFile
 from mmlape.lab.inference.tiling import Tiling
-from mmlape.new import trees
 from mmlape.new.coco import cut_object
 from mmlape.new.command import look
 from mmlape.new.dense import divide_area
-from mmlape.new.heads import choose_head
 
 SIZE = (900, 1000)
 RANDOM = np.random.default_rng(3)
@@ -242,37 +238,6 @@ def extent_of(polygons):
     """Left, top, width and height of polygons."""
     points = np.concatenate([np.reshape(one, (-1, 2)) for one in polygons])
     return *points.min(0), *np.ptp(points, axis=0)
-
-
-@pytest.mark.release  # downloads 30 MB
-def test_photographs_of_others(tmp_path, monkeypatch, capsys):
-    """Trees from the air: one image in two files, small objects in a large image, a photograph alone."""
-    monkeypatch.chdir(tmp_path)
-    source = trees.fetch()
-    assert main(['new', str(source), '--model', 'mini', '--out', 'trees.py']) == 0
-    printed = words(capsys.readouterr().out)
-    assert 'the same image in another file: 1, no annotation: 1' in printed and 'share 76' in printed
-    found = look(source)
-    assert found.counts == dict(Tree=914, Alive=9, Dead=28) and found.images() == dict(train=4)
-    assert 'OSBS_029.tif' in [sample.image for sample in found.of_split['train']], 'which the annotation names'
-    assert Config.fromfile('trees.py').val_evaluator.max_per_img == 574
-    one = Path('one')
-    one.mkdir()
-    for file in source.glob('2019_YELL_2_528*'):
-        shutil.copy(file, one)
-    assert main(['new', 'one', '--model', 'mini']) == 0
-    parts = parts_of(Config.fromfile('one.py'))
-    rows = [pixels for pixels, _ in parts.values()]
-    np.testing.assert_array_equal(np.concatenate(rows), cv2.imread(str(next(one.glob('*.png')))))
-    assert [len(pixels) for pixels in rows] == [1648, 824] and sum(
-        len(objects) for _, objects in parts.values()
-    ) == 576
-
-
-def test_a_head_is_one_of_the_task():
-    assert [choose_head('segmentation', images) for images in (100, 101)] == ['linear', 'adapter']
-    with pytest.raises(ConfigError, match='--head linear is not for boxes, which has adapter'):
-        choose_head('boxes', 4, 'linear')
 
 
 # transforms ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The code of a run's identity: what it has imported, and no comment, docstring or other formatting of it."""
 
 import ast
+import importlib
 import io
 import json
 import sys
@@ -15,7 +16,7 @@ from mmlape.cli import main
 from mmlape.errors import TrainingError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.planning import Arm, Study
-from mmlape.lab.runs.code import GONE, as_it_is_now, code_differences, fingerprint, imported, source_hash
+from mmlape.lab.runs.code import GONE, as_it_is_now, code_differences, fingerprint, imported, source_hash, used_by
 from mmlape.lab.runs.schema import Code, read_record
 from mmlape.lab.training.trainer import train
 
@@ -153,6 +154,21 @@ def test_a_run_and_a_study_go_on_after_a_comment_and_not_after_a_formula(own, tm
     content['identity']['code'] = dict(version=content['mmlape'], source='f' * 64, commit='c' * 40)
     (run / 'run.json').write_text(json.dumps(content))
     assert study.plan()[0].action == 'resume', 'a run of an earlier version'
+
+
+def test_the_code_of_an_object_is_what_its_class_imports(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    flip = 'import used_help, torch\nclass Flip: pass\n'
+    for name, source in (('used_not', 'A = 1\n'), ('used_help', 'A = 1\n'), ('used_flip', flip)):
+        (tmp_path / f'{name}.py').write_text(source)
+        importlib.import_module(name)
+    flip = sys.modules['used_flip'].Flip()
+    before = used_by([flip])
+    assert before.keys() == {'used_flip', 'used_help', 'torch'}
+    for name, is_same in (('used_not', True), ('used_help', False)):
+        (tmp_path / f'{name}.py').write_text('A = 2\n')
+        source_hash.cache_clear()
+        assert (used_by([flip]) == before) == is_same
 
 
 def test_a_run_records_its_study_and_arm(tmp_path):

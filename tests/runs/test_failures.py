@@ -22,7 +22,6 @@ from mmlape.lab.runs.record import RESERVE, Recorder
 from mmlape.lab.runs.run import read_run
 from mmlape.lab.runs.schema import Failure, RunRecord, write_record
 from mmlape.lab.runs.signals import ECHO, Interrupted
-from mmlape.lab.training import trainer
 from mmlape.lab.training.optim import build_model
 
 TOOLS = tiny.ROOT / 'tools'
@@ -213,16 +212,6 @@ def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, 
     assert running.wait(timeout=tiny.GUARD) == 128 + number
     assert 'mmlape: interrupted after the last iteration' in printed and 'Traceback' not in printed
     failed(tmp_path / 'run', 'interrupted', number.name, '--resume')
-
-
-def test_a_run_is_finished_when_its_figure_is_drawn(config, tmp_path, monkeypatch):
-    words = ['train', str(config), '--work-dir', str(tmp_path / 'run'), '--seed', '1', *SHORT]
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, 'plot_run', lambda folder: signal.raise_signal(signal.SIGTERM))
-        assert main(words) == 143
-    failed(tmp_path / 'run', 'interrupted', 'after the last iteration')
-    assert main([*words, '--resume']) == 0
-    assert (tmp_path / 'run/curves.png').is_file() and tiny.record(tmp_path / 'run')['state'] == 'finished'
 
 
 def test_a_second_ctrl_c_stops_at_once(config, tmp_path):

@@ -64,7 +64,7 @@ def _everything():
         load_strict=True,
         sync_bn='torch',
         efficient_conv_bn_eval=True,
-        cache_features=dict(views=4, dtype='float16', cache_dir='c'),
+        cache_features=dict(views=4, dtype='float16', per_seed=True, cache_dir='c'),
         data_fraction='1/4',
         data_fraction_seed=1,
         auto_scale_lr=dict(enable=True, base_batch_size=8),
@@ -89,6 +89,7 @@ COUNTS = (
     'param_scheduler.0.end', 'load_fresh.0', 'load_strict', 'sync_bn', 'efficient_conv_bn_eval', 'data_fraction',
     'data_fraction_seed', 'auto_scale_lr.enable', 'auto_scale_lr.base_batch_size', 'randomness.diff_rank_seed',
     'custom_hooks.0.type', 'custom_hooks.0.momentum', 'cache_features.views', 'cache_features.dtype',
+    'cache_features.per_seed',
 )  # fmt: skip
 COUNTS_NOT = (
     'model.backbone.with_cp', 'model.backbone.init_cfg.checkpoint', 'train_dataloader.batch_size',

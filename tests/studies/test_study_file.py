@@ -15,7 +15,7 @@ from mmlape.lab.config.stored_config import prediction_parts
 from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
 from mmlape.lab.experiments.report.arms import index_entry
-from mmlape.lab.studies.study_file import find_arm, is_study, read_arm, read_study
+from mmlape.lab.studies.study_file import find_arm, is_study, read_study
 
 STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))
 GRID = """
@@ -190,21 +190,6 @@ def test_bad_input_is_one_line_that_names_file_and_key(config, capsys, text, lin
     assert main(['print-config', f'{path}:a']) == 1
     said = capsys.readouterr().err.strip()
     assert line.format(folder=config.parent) in said and str(path) in said and '\n' not in said
-
-
-def test_unknown_studies_and_arms_are_named(grid):
-    for name in ('.hooks.yml', 'index.yml'):
-        grid.with_name(name).write_text('Import: []\n')
-    for path, line in (
-        (grid.with_name('gird.yml'), r'gird\.yml does not exist; did you mean grid\.yml'),
-        (grid.with_name('absent.yml'), r'absent\.yml does not exist; (?!.*(hooks|index)\.yml)'),
-        (f'{grid}:rsm', r"has no arm 'rsm'; did you mean rms\?"),
-        ('mmlape::studies/dpn-table7.yml:rms', r'does not exist; did you mean .*dpn-table6\.yml'),
-    ):
-        with pytest.raises(ConfigError, match=line):
-            load_config(path)
-    with pytest.raises(ConfigError, match='is a study: name one of its arms'):
-        read_arm(grid)
 
 
 # arms of a comparison

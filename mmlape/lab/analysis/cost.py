@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mmlape.errors import ConfigError
+from mmlape.lab.config.stored_config import preprocessor_of
 
 BOXES, MASKS = 1000, 100
 
@@ -77,8 +78,7 @@ def input_shape(cfg: Config) -> tuple[int, int]:
 
     That is the size that its preprocessor pads to, else its ``crop_size`` or ``img_size``, else 224 x 224.
     """
-    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    size = preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size', 224)
+    size = preprocessor_of(cfg).get('size') or cfg.get('crop_size') or cfg.get('img_size', 224)
     return (size, size) if isinstance(size, int) else tuple(size)
 
 

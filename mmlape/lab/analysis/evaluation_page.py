@@ -6,6 +6,7 @@ Truth is at the left of the prediction.
 import heapq
 import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from mmengine.dist import all_gather_object, get_rank, get_world_size, is_main_process
 from mmengine.hooks import Hook
 
+from mmlape.checkpoint.closed_world import opened
 from mmlape.console.figures import save_figure, wrapped
 from mmlape.console.page import Section, write_page
 from mmlape.console.tables import text_table
@@ -103,6 +105,8 @@ class EvaluationPageHook(Hook):
         confusion = self.confusion
         assert confusion is not None, 'a test has an image'
         rows = [(label(name), show(name, metrics[name])) for name in ranked(metrics)]
+        with opened():  # fontTools, which it imports, evaluates text of its own
+            import_module('matplotlib.backends.backend_pdf')
         figure = draw_matrix(matrix, confusion.names, folder / 'confusion.svg')
         write_bytes(self.out.with_suffix('.pdf'), figure.with_suffix('.pdf').read_bytes())
         return {

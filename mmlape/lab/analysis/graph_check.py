@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torchvision.ops import box_iou
 
 from mmlape.console.quiet import say
-from mmlape.console.tables import console_table, text_table
+from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import console
 from mmlape.lab.export.graphs import ExportedModel, Graph, Input, exported_class, install_graph
 from mmlape.lab.export.writing import silent
@@ -47,8 +47,8 @@ MAIN = dict(detection='_mAP', segmentation='mIoU', classification='top1')
 class InPyTorch(Graph):
     """An exported model that runs in PyTorch, on images padded as those of its graph."""
 
-    def __init__(self, model: ExportedModel, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, model: ExportedModel, path: Path, name: str) -> None:
+        super().__init__(path, name)
         self.model, self.batch = model, None
 
     def __call__(self, images: Tensor) -> list[Tensor]:
@@ -90,13 +90,14 @@ class Checked:
         return enough and apart <= APART
 
 
-def check(trained: Trained, path: Path, images: str | Path) -> Checked:
+def check(trained: Trained, path: Path, images: str | Path, name: str = '') -> Checked:
     """Compare a graph on images, and print a table.
 
     Args:
         trained: The model.
         path: The graph.
         images: A folder. If it is or has that of the config's test set, AP or mIoU is computed.
+        name: Of the model, where the graph has several.
 
     Raises:
         CheckpointError: The graph has another number of classes or other shapes, or values that are
@@ -106,7 +107,7 @@ def check(trained: Trained, path: Path, images: str | Path) -> Checked:
     cfg, found = trained.config, files_of(images)
     terminal = console(stderr=True)
     with silent(logging.INFO):
-        sides = _sides(trained, path)
+        sides = _sides(trained, path, name)
         task, prepare = sides[0].model.task, sides[0].model.preparation.of_file
         dataset = _dataset(cfg, Path(images))
         if dataset is not None:
@@ -129,16 +130,16 @@ def check(trained: Trained, path: Path, images: str | Path) -> Checked:
     return result
 
 
-def _sides(trained: Trained, path: Path) -> list[Side]:
+def _sides(trained: Trained, path: Path, name: str) -> list[Side]:
     """Return the model's package, the exported model in PyTorch, and the graph."""
     model = init_model(trained.config, trained.file, 'cpu')
     through, by_graph = copy.deepcopy(model), copy.deepcopy(model)
-    exported, graph = exported_class(through), Graph(path)
+    exported, graph = exported_class(through), Graph(path, name)
     install_graph(by_graph, graph, trained.config, model.classes)
     given = Input.of(through, trained.config)
     options = dict(labels=True) if graph.outputs == ('labels',) else {}
     eager = exported(copy.deepcopy(through), given, **options).eval()
-    exported.install(through, InPyTorch(eager, path), given)
+    exported.install(through, InPyTorch(eager, path, name), given)
     return [Side(PACKAGES[model.task], model), Side('PyTorch, as exported', through), Side('graph', by_graph)]
 
 
@@ -213,8 +214,7 @@ def show(found: Checked, images: str | Path) -> None:
         )
         for side in found.sides
     ]
-    terminal = console()
-    terminal.print(console_table(text_table(header, rows)))
+    print_table(text_table(header, rows))
     if not names:
         say(f"{images} does not have the config's test set: no AP or mIoU")
     line = f'{len(found.compared)} images: {found.equal:.3%} of the labels are as in PyTorch'

@@ -28,6 +28,10 @@ def add_config(parser: Arguments, or_run: bool = False) -> None:
     add_cfg_options(parser)
 
 
+SEVERAL = '; or several of these, trained over one frozen ViT, which runs once'
+"""What commands say that take more than one trained model."""
+
+
 def add_trained(parser: argparse.ArgumentParser, more: str = '') -> None:
     """Add the words that name a trained model (`mmlape.lab.inference.trained_model`), and changes of its config."""
     parser.add_argument(

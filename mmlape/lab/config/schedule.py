@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from mmengine.config import Config
 from mmengine.hooks import EarlyStoppingHook
-from mmengine.logging import print_log
 from mmengine.optim import _ParamScheduler
 from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
 
+from mmlape.console.log import log
 from mmlape.errors import ConfigError
 from mmlape.lab.config.counts import SELF, changed, counting
 from mmlape.lab.config.recipe import Part, Recipe
@@ -151,7 +151,7 @@ def shorten(cfg: Config | Recipe, share: float) -> None:
     _scale(recipe.loop, recipe, along, count, '--shorten')
     for part in list(recipe.schedulers):
         if not _scale_scheduler(part, share, count, recipe, '--shorten'):
-            print_log(f'--shorten {share:g} leaves no time for {part}: removed', 'current')
+            log(f'--shorten {share:g} leaves no time for {part}: removed')
             recipe.schedulers.remove(part)
     if isinstance(recipe.cfg.get('param_scheduler'), list):
         recipe.cfg.param_scheduler = [part.cfg for part in recipe.schedulers]

@@ -155,6 +155,11 @@ def tiles_of(cfg: Mapping) -> dict[str, Any]:
     return {key: loop[key] for key in ('tile', 'overlap', 'max_per_img') if key in loop}
 
 
+def preprocessor_of(cfg: Mapping) -> dict[str, Any]:
+    """Return the data preprocessor of a config: its model's, else the one beside the model."""
+    return cfg['model'].get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+
+
 def classes_of(meta: Any) -> list[str] | None:
     """Return the names of the classes in what a checkpoint holds beside its weights, if there are any."""
     names = _mapping(_mapping(meta).get('dataset_meta')).get('classes')

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 from mmengine import Config
-from mmengine.logging import print_log
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from mmlape.console.log import log
 from mmlape.console.quiet import printable
 from mmlape.console.terminal import console
 from mmlape.errors import DataError
@@ -62,17 +62,17 @@ def check_data(
         DataError: The first error, of a path, a class, a label id or an image, how to fix it, and
             how many more there are.
     """
-    summaries, log, smallest = [], IssueLog(), patch_size(cfg)
+    summaries, found, smallest = [], IssueLog(), patch_size(cfg)
     every = iter_sources(cfg, splits) if sources is None else sources
     for source in distinct(source for source in every if source.split in splits):
-        log.add(source.split, _issues(source, smallest))
-        if log.errors:
-            raise DataError(_summed_up(log.errors))
+        found.add(source.split, _issues(source, smallest))
+        if found.errors:
+            raise DataError(_summed_up(found.errors))
         summaries.append(source.summary)
-        print_log(str(source.summary), logger='current')
+        log(str(source.summary))
         check_heads(cfg, source)
-    for group in log:
-        print_log(f'{group.split} data: {group}', logger='current', level=logging.WARNING)
+    for group in found:
+        log(f'{group.split} data: {group}', logging.WARNING)
     return summaries
 
 
@@ -96,7 +96,7 @@ def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
 
 def check_heads(cfg: Config, source: DataSource) -> None:
     """Raise DataError if a head has another number of outputs than the data has classes, or one to choose from."""
-    if not reads_head(cfg.get(f'{source.split}_evaluator'), cfg.get('default_scope')):
+    if not reads_head(cfg, source.split):
         return
     expected = len(source.classes) if source.classes else source.summary.num_classes
     for metric, options in source.metrics:

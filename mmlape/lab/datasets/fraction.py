@@ -15,9 +15,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
+from mmlape.console.log import log
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.data_content import contents_of
 
@@ -113,5 +113,5 @@ def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) ->
     if is_main_process():
         (built.complete_content,) = contents_of(built)  # runs of other subsets are repeats
     built.get_subset_(indices)
-    print_log(f'{fraction}: training on {len(indices)} of {count} images', logger='current')
+    log(f'{fraction}: training on {len(indices)} of {count} images')
     return built

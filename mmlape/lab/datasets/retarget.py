@@ -2,16 +2,15 @@
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmengine import Config
-from mmengine.logging import print_log
 
+from mmlape.console.log import log
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.datasets.formats import SPLITS, iter_sources, iter_unwrapped
+from mmlape.lab.datasets.formats import SPLITS, datasets_of, iter_sources, metrics_of
 from mmlape.lab.datasets.formats.base import DataSource, below_here
-from mmlape.lab.registry import class_of, resolve_class
 
 # their num_classes, if any, is not the dataset's
 NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')
@@ -51,15 +50,14 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     cfg.data_root = new
     changes = [f'data root: {old} -> {new}', *_take_classes(cfg)]
     for change in changes:
-        print_log(change, logger='current')
+        log(change)
     return changes
 
 
 def _root(cfg: Config) -> str:
     """Return the root of a config's data: its variable, else that of its datasets if they have one; '' if not."""
-    loaders = [cfg.get(f'{split}_dataloader') or {} for split in SPLITS]
-    datasets = [dataset for loader in loaders for dataset in iter_unwrapped(loader.get('dataset') or {})]
-    roots = {str(dataset.get('data_root') or '').rstrip('/') for dataset in datasets if dataset}
+    datasets = [dataset for split in SPLITS for dataset in datasets_of(cfg, split)]
+    roots = {str(dataset.get('data_root') or '').rstrip('/') for dataset in datasets}
     return str(cfg.get('data_root') or '').rstrip('/') or (roots.pop() if len(roots) == 1 else '')
 
 
@@ -90,8 +88,7 @@ def reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
 
 def _take_classes(cfg: Config) -> list[str]:
     sources = list(iter_sources(cfg))
-    scope = cfg.get('default_scope')
-    bound = {split: reads_head(cfg.get(f'{split}_evaluator'), scope) for split in SPLITS}
+    bound = {split: reads_head(cfg, split) for split in SPLITS}
     changes, classes = _agree([source for source in sources if bound[source.split]])
     others, _ = _agree([source for source in sources if not bound[source.split]])
     changes += others
@@ -136,15 +133,14 @@ def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
     Keep top-1.
     """
     changes = []
-    for key in (f'{split}_evaluator' for split in SPLITS):
-        evaluators = cfg.get(key) or []
-        for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
-            bases = getattr(class_of(evaluator, cfg.get('default_scope'), 'METRICS'), '__mro__', ())
+    for split in SPLITS:
+        for metric, evaluator in metrics_of(cfg, split):
+            bases = getattr(metric, '__mro__', ())
             topk = evaluator.get('topk') if any(base.__name__ == 'Accuracy' for base in bases) else None
             ks = (topk,) if isinstance(topk, int) else tuple(topk or ())
             if max(ks, default=0) > num_classes:
                 evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)
-                changes.append(f'{key}.topk: {ks} -> {evaluator["topk"]}')
+                changes.append(f'{split}_evaluator.topk: {ks} -> {evaluator["topk"]}')
     return changes
 
 
@@ -190,11 +186,10 @@ def set_num_classes(name: str, head: dict, key: str, count: int) -> None:
     head[key] = count
 
 
-def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | None) -> bool:
+def reads_head(cfg: Config, split: str) -> bool:
     """Return whether a split's classes are those of the heads: not where all its metrics have ``reads_head = False``.
 
     Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
     """
-    parts = [evaluators] if isinstance(evaluators, dict) else evaluators or []
-    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part]
+    metrics = [metric for metric, _ in metrics_of(cfg, split)]
     return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)

@@ -10,9 +10,9 @@ import numpy as np
 from mmdet.datasets.api_wrappers import COCO, COCOeval, COCOevalMP
 from mmdet.evaluation.metrics import CocoMetric as MMDetCocoMetric
 from mmengine.fileio import load
-from mmengine.logging import print_log
 from pycocotools import mask as rle
 
+from mmlape.console.log import log
 from mmlape.errors import ConfigError, DataError, StackError, require_choice
 from mmlape.lab.environment.packages import importable, library_line
 from mmlape.lab.evaluation.metric_names import flatten_per_class
@@ -88,7 +88,7 @@ class CocoMetric(MMDetCocoMetric):
             predictions = [prediction for _, prediction in results]
             files = self.results2json(predictions, prefix) if predictions else {}
             if self.format_only:
-                print_log(f'predictions are in {sorted(set(files.values()))}', 'current')
+                log(f'predictions are in {sorted(set(files.values()))}')
                 return {}
             detections = {
                 iou_type: self._load_detections(files, iou_type, bool(predictions)) for iou_type in self.metrics
@@ -134,10 +134,9 @@ class CocoMetric(MMDetCocoMetric):
             _require_same_image(truth.get('img_path'), listed[truth['img_id']])
         self.img_ids = _ordered({truth['img_id'] for truth in truths} or set(listed))
         if len(self.img_ids) < len(listed):
-            print_log(
+            log(
                 f'{len(self.img_ids)} of the {len(listed)} images of the annotation file were '
-                'processed: AP is of these',
-                'current',
+                'processed: AP is of these'
             )
         self._truth = self._renumbered(self._coco_api.dataset)
 
@@ -178,9 +177,7 @@ class CocoMetric(MMDetCocoMetric):
             )
         detections = load(files[iou_type]) if any_image else []
         if not detections:
-            print_log(
-                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0', 'current'
-            )
+            log(f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0')
         for number, detection in enumerate(detections, start=1):
             if iou_type == 'segm':
                 # a mask is small, medium or large by its own area, not its box's
@@ -214,7 +211,7 @@ class CocoMetric(MMDetCocoMetric):
             evaluation.stats[0] = precision[precision > -1].mean() if (precision > -1).any() else -1
             mean = f'maxDets={self.max_per_img:>3d} ] = {evaluation.stats[0]:0.3f}'
             text = text.replace('maxDets=100 ] = -1.000', mean, 1)
-        print_log(f'{iou_type}:\n{text}', 'current')
+        log(f'{iou_type}:\n{text}')
         return evaluation
 
     def _precision(self, evaluation: COCOeval) -> np.ndarray:
@@ -256,7 +253,7 @@ def _once(results: list[tuple[dict, dict]]) -> list[tuple[dict, dict]]:
                 f'{truth["img_id"]!r}: evaluate each annotation file by its own test'
             )
     if len(found) < len(results):
-        print_log(f'{len(results)} images were processed, {len(found)} different ones: each counts once', 'current')
+        log(f'{len(results)} images were processed, {len(found)} different ones: each counts once')
     return list(found.values())
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mmengine.logging import print_log
 from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 
+from mmlape.console.log import log
 from mmlape.errors import DataError
 from mmlape.lab.evaluation.metric_names import flatten_per_class
 from mmlape.lab.evaluation.saved import save_label_map
@@ -95,7 +95,7 @@ class IoUMetric(MMSegIoUMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Compute the values by key over all images, from the counts of `intersect_and_union` for each."""
         if self.format_only:
-            print_log(f'predictions are in {self.output_dir}', 'current')
+            log(f'predictions are in {self.output_dir}')
             return {}
         if not results:
             raise DataError('nothing to evaluate: no image was processed')
@@ -103,7 +103,7 @@ class IoUMetric(MMSegIoUMetric):
         share = float(ignored / (ignored + totals[-1].sum()))
         if share > MUCH_IGNORED:
             message = f'{share:.1%} of the pixels have no label: no score counts what is predicted there'
-            print_log(message, 'current', logging.WARNING)
+            log(message, logging.WARNING)
         measures = self.total_area_to_metrics(*totals, self.metrics, self.nan_to_num, self.beta)
         values = {'aAcc': float(measures.pop('aAcc')) * 100}
         for measure, row in measures.items():

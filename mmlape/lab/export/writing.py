@@ -25,7 +25,7 @@ from mmlape.console.log import log
 from mmlape.errors import ExportError
 from mmlape.files import naming
 from mmlape.lab.export.fusion import fuse_batch_norms
-from mmlape.lab.export.graphs import ExportedModel, Graph, Size
+from mmlape.lab.export.graphs import Exported, Graph, Size
 from mmlape.lab.export.graphs.base import largest_difference
 from mmlape.lab.export.graphs.operators import translations
 from mmlape.lab.export.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
@@ -130,7 +130,7 @@ def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> N
     count = form.batch or max(ANY_BATCH)
     images = _images(model, form.size, seed=0, count=count)
     outputs = _outputs(model, images)
-    named = model.outputs if isinstance(model, ExportedModel) else None
+    named = model.outputs if isinstance(model, Exported) else None
     names = list(named or [f'feature_{i}' for i in range(len(outputs))])
     shapes = None if form.batch else ({0: torch.export.Dim('batch', min=1, max=4096)},)
     try:
@@ -204,7 +204,7 @@ def silent(level: int) -> Iterator[None]:
 def _images(model: nn.Module, size: Size, seed: int, count: int) -> Tensor:
     """Return random images as a model takes them, (B, C, H, W)."""
     generator = torch.Generator().manual_seed(seed)
-    if not isinstance(model, ExportedModel):
+    if not isinstance(model, Exported):
         return torch.randn(count, model.in_channels, *size, generator=generator)
     return torch.rand(count, model.given.channels, *size, generator=generator) * 255
 
@@ -222,18 +222,18 @@ def compare(model: nn.Module, path: str | Path, form: Form) -> float:
         ExportError: If it exceeds the form's tolerance, or a number is not finite.
     """
     graph, largest = Graph(path), 0.0
-    empty = isinstance(model, ExportedModel)
+    empty = isinstance(model, Exported)
     counts = ANY_BATCH if form.batch is None else (form.batch,) * (2 if form.batch == 1 else 1)
     for seed, count in enumerate(counts, 1):
         images = _images(model, form.size, seed, count)
         ours = [value.numpy() for value in _outputs(model, images)]
         theirs = graph.run(images)
-        if not isinstance(model, ExportedModel):
+        if not isinstance(model, Exported):
             apart = largest_difference(ours, theirs)
         else:
             apart = model.difference(ours, theirs)
         _check(apart, form.tolerance, 'PyTorch')
-        if isinstance(model, ExportedModel):
+        if isinstance(model, Exported):
             empty &= model.is_empty(theirs)
             with torch.no_grad():
                 predicted = [value.numpy() for value in model.predicted(images)]

@@ -21,7 +21,7 @@ from pycocotools import mask as coco_mask
 from mmlape.errors import DataError
 from mmlape.files import write_bytes
 from mmlape.lab.datasets.folders import class_palette
-from mmlape.lab.datasets.formats import iter_unwrapped, resolve_class
+from mmlape.lab.datasets.formats import datasets_of, resolve_class
 
 MIN_LONGER_SIDE = 640  # pixels, of a drawing
 SIDES = ('gt', 'pred')
@@ -169,7 +169,7 @@ def palette_of(cfg: Mapping, classes: Sequence[str], split: str = 'test') -> lis
         classes: The names.
         split: Of the dataset.
     """
-    dataset = next(iter_unwrapped((cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}))
+    dataset = next(iter(datasets_of(cfg, split)), {})
     kind = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
     own: dict[str, Colour] = {}
     for known in (getattr(kind, 'METAINFO', {}), dataset.get('metainfo') or {}):

@@ -1,22 +1,21 @@
 """Testing as a library function: what ``mmlape test`` calls."""
 
 import copy
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from mmcv.transforms import Resize
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
-from mmengine.logging import print_log
 from mmengine.registry import MODELS
-from rich.markup import escape
 
 import mmlape
 from mmlape.checkpoint.closed_world import allow_writing, open_forward
-from mmlape.checkpoint.opening import OpenedFile, open_file
-from mmlape.console.quiet import printable
-from mmlape.console.tables import console_table, text_table
-from mmlape.console.terminal import console
+from mmlape.checkpoint.opening import open_file
+from mmlape.console.log import log
+from mmlape.console.quiet import say
+from mmlape.console.tables import print_table, text_table
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import naming, read_json, write_json
 from mmlape.lab.config.config_file import name_types
@@ -49,7 +48,7 @@ NOT_TESTED = (
 
 def test(
     cfg: Config,
-    checkpoint: str | Path,
+    checkpoint: str | os.PathLike,
     work_dir: str | Path | None = None,
     *,
     out: str | Path | None = None,
@@ -66,8 +65,8 @@ def test(
 
     Args:
         cfg: Left as it is.
-        checkpoint: Weights of the full model; every tensor must match. Or a graph of it, as `mmlape
-            export-onnx` writes it, which runs in onnxruntime on the CPU.
+        checkpoint: Weights of the full model, a file or one that is opened; every tensor must match. Or a graph of
+            it, as `mmlape export-onnx` writes it, which runs in onnxruntime on the CPU.
         work_dir: For logs and results; by default the folder of the run that the checkpoint is in,
             or ``work_dirs/<name of the configuration>``.
         out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another
@@ -109,7 +108,7 @@ def test(
     graph = on_every_process(lambda: Graph(checkpoint)) if Path(checkpoint).suffix == SUFFIX else None
     if graph and compile:
         raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
-    weights = None if graph else on_every_process(lambda: _weights(checkpoint))
+    weights = None if graph else on_every_process(lambda: open_file(checkpoint, mmap=True))
     initial = on_every_process(lambda: InitialModel.build(cfg, 0))
     on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
@@ -139,7 +138,7 @@ def test(
                 )
         install_graph(runner.bare_model, graph, cfg, classes)
     else:
-        classes = classes if reads_head(cfg.test_evaluator, cfg.get('default_scope')) else None
+        classes = classes if reads_head(cfg, 'test') else None
         load_model(runner.bare_model, weights, classes=classes)
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
@@ -153,18 +152,17 @@ def test(
         print_metrics(result)
         places = (f'metrics are in {file}', f'predictions in {predictions}', f'the page in {sheet}')
         flags = (True, predictions, sheet)
-        print_log(', '.join(place for place, given in zip(places, flags) if given), 'current')
+        log(', '.join(place for place, given in zip(places, flags) if given))
     return result
 
 
-def _weights(checkpoint: str | Path) -> OpenedFile:
-    """Read the weights and what is recorded with them, without the optimiser's state."""
-    file = open_file(checkpoint)
-    return OpenedFile(dict(state_dict=file.tensors, meta=file.meta), file.path)
-
-
 def _check_inputs(
-    cfg: Config, work_dir: Path, out: Path, predictions: Path | None, sheet: Path | None, checkpoint: str | Path | None
+    cfg: Config,
+    work_dir: Path,
+    out: Path,
+    predictions: Path | None,
+    sheet: Path | None,
+    checkpoint: str | os.PathLike | None,
 ) -> None:
     """Check what can be checked before the model is built.
 
@@ -192,12 +190,12 @@ def _check_inputs(
         check_writable(sheet.parent, '--page')
 
 
-def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:
+def _result(cfg: Config, checkpoint: str | os.PathLike, runner: Runner, metrics: dict) -> dict:
     values = next(hook.values for hook in runner.hooks if isinstance(hook, hooks.PerClassHook))
     dataset = runner.test_loop.dataloader.dataset
     return dict(
         config=str(cfg.filename) if cfg.filename else None,
-        checkpoint=str(checkpoint),
+        checkpoint=os.fspath(checkpoint),
         task=TASKS.get(cfg.get('default_scope'), cfg.get('default_scope')),
         mmlape=mmlape.__version__,
         images=getattr(dataset, 'num_evaluated', len(dataset)),
@@ -209,14 +207,14 @@ def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) 
 
 def print_metrics(result: dict) -> None:
     """Print the overall metrics, then one row per class."""
-    terminal, per_class = console(), result['per_class']
-    terminal.print(escape(printable(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')))
+    per_class = result['per_class']
+    say(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')
     rows: list[tuple[str, ...]] = [(key, _shown(value)) for key, value in result['metrics'].items()]
-    terminal.print(console_table(text_table(('metric', 'value'), rows)))
+    print_table(text_table(('metric', 'value'), rows))
     if per_class:
         names = dict.fromkeys(name for row in per_class.values() for name in row)
         rows = [(str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names]
-        terminal.print(console_table(text_table(('class', *per_class), rows)))
+        print_table(text_table(('class', *per_class), rows))
 
 
 def _shown(value: float | None) -> str:

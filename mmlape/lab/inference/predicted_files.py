@@ -9,8 +9,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,23 @@ from mmlape.lab.inference.drawing import drawing_name, write_image
 from mmlape.lab.inference.images import find_images
 from mmlape.lab.inference.prediction import Model
 from mmlape.lab.inference.tiling import Tiling
+from mmlape.lab.training.frozen.shared import SharedPart
 
-Predictions = Iterable[tuple[Path, Any]]
-"""The path of each image in its folder, with what is predicted on it."""
+Write = Callable[[Path, Any], None]
+"""Writes what is predicted on an image, whose path is that in its folder."""
 
 
-def write_label_maps(out: Path, classes: Sequence[str], names: Sequence[Path], predictions: Predictions) -> None:
+@contextmanager
+def write_label_maps(out: Path, classes: Sequence[str], names: Sequence[Path]) -> Iterator[Write]:
     """Write segmentations as PNG files, and the names of the labels; ``names`` are those of all images."""
     files = map_names(names)
     write_json(out / 'classes.json', list(classes))
-    for name, prediction in predictions:
+
+    def write(name: Path, prediction: Any) -> None:
         labels = from_numpy(prediction.labels)
         save_label_map(out / 'labels' / files[name], labels, len(classes), False, prediction.palette)
+
+    yield write
 
 
 def map_names(names: Sequence[Path]) -> dict[Path, Path]:
@@ -51,19 +56,23 @@ def map_names(names: Sequence[Path]) -> dict[Path, Path]:
     return {name: short[name] if taken[str(short[name]).casefold()] == 1 else long[name] for name in names}
 
 
-def write_coco(out: Path, classes: Sequence[str], names: Sequence[Path], predictions: Predictions) -> None:
+@contextmanager
+def write_coco(out: Path, classes: Sequence[str], names: Sequence[Path]) -> Iterator[Write]:
     """Write detections as one COCO file, whose categories are numbered from 1, a row a line."""
     categories = [dict(id=number, name=name) for number, name in enumerate(classes, 1)]
     images: list[dict] = []
     annotations: list[dict] = []
+
+    def write(name: Path, prediction: Any) -> None:
+        height, width = prediction.size
+        images.append(dict(id=len(images) + 1, file_name=name.as_posix(), width=width, height=height))
+        for row in object_rows(prediction.sample.pred_instances, len(images), range(1, len(classes) + 1)):
+            mask = row.get('segmentation')
+            area = float(row['bbox'][2] * row['bbox'][3]) if mask is None else int(coco_mask.area(mask))
+            annotations.append(dict(id=len(annotations) + 1, **row, area=area, iscrowd=0))
+
     try:
-        for name, prediction in predictions:
-            height, width = prediction.size
-            images.append(dict(id=len(images) + 1, file_name=name.as_posix(), width=width, height=height))
-            for row in object_rows(prediction.sample.pred_instances, len(images), range(1, len(classes) + 1)):
-                mask = row.get('segmentation')
-                area = float(row['bbox'][2] * row['bbox'][3]) if mask is None else int(coco_mask.area(mask))
-                annotations.append(dict(id=len(annotations) + 1, **row, area=area, iscrowd=0))
+        yield write
     finally:  # also what was found before an interrupt
         parts = dict(images=images, categories=categories, annotations=annotations)
         text = ',\n'.join(f'{json.dumps(name)}: {row_lines(rows)}' for name, rows in parts.items())
@@ -71,12 +80,12 @@ def write_coco(out: Path, classes: Sequence[str], names: Sequence[Path], predict
             write_text(out / 'predictions.json', f'{{\n{text}\n}}\n')
 
 
-def write_classes(out: Path, classes: Sequence[str], names: Sequence[Path], predictions: Predictions) -> None:
+@contextmanager
+def write_classes(out: Path, classes: Sequence[str], names: Sequence[Path]) -> Iterator[Write]:
     """Write classifications as one JSON file, an image a line."""
     rows: list[dict] = []
     try:
-        for name, prediction in predictions:
-            rows.append(dict(image=name.as_posix(), **described(prediction)))
+        yield lambda name, prediction: rows.append(dict(image=name.as_posix(), **described(prediction)))
     finally:
         if rows:
             write_rows(out / 'predictions.json', rows)
@@ -130,9 +139,9 @@ def watched(what: str, total: int | None, tiling: Tiling | None) -> Iterator[tup
 
 
 def predict_files(
-    model: Model,
+    model: Model | Mapping[str, Model],
     images: str | Path,
-    out: str | Path,
+    out: str | Path | Sequence[str | Path],
     *,
     batch_size: int = 1,
     score_thr: float = 0.3,
@@ -145,9 +154,10 @@ def predict_files(
     """Predict on the images of a folder and those below it, and write what the head of this module lists.
 
     Args:
-        model: Of :func:`mmlape.lab.inference.prediction.load`.
+        model: Of :func:`mmlape.lab.inference.prediction.load`; or several by name, over one frozen part, which runs
+            once.
         images: The folder, or one image.
-        out: The folder of the files.
+        out: The folder of the files, of several models one of each.
         batch_size: How many images the model gets at once.
         score_thr: Objects with a lower score are not drawn; the JSON has them.
         overlays: Whether to draw.
@@ -160,25 +170,34 @@ def predict_files(
         The number of images that were predicted on, and those that were skipped with the reasons.
 
     Raises:
-        ConfigError: There are no such tiles.
+        ConfigError: There are no such tiles, or models have no frozen part in common.
         DataError: See `images_to_predict`; or a file cannot be written.
     """
-    tiling = model.tiling(tile, overlap)
-    found, out = images_to_predict(images, out, overwrite), Path(out)
+    named = model if isinstance(model, Mapping) else {'': model}
+    models, outs = list(named.values()), [Path(one) for one in ([out] if isinstance(out, str | Path) else out)]
+    tiling = models[0].tiling(tile, overlap)
+    found, *_ = [images_to_predict(images, one, overwrite) for one in outs]
     root = Path(images) if Path(images).is_dir() else Path(images).parent
+    names = [path.relative_to(root) for path in found]
     skipped: list = []
     done = 0
-    with watched('images', len(found), tiling) as (advance, watch):
-
-        def predictions() -> Iterator[tuple[Path, Any]]:
-            nonlocal done
-            for prediction in model.predict_each(found, batch_size, skipped, tile, overlap, watch):
+    with ExitStack() as stack:
+        advance, watch = stack.enter_context(watched('images', len(found), tiling))
+        if len(models) > 1:
+            stack.enter_context(SharedPart({name: one.module for name, one in named.items()}).running_once())
+        writers = [
+            stack.enter_context(WRITERS[one.task](folder, one.classes, names)) for one, folder in zip(models, outs)
+        ]
+        each = [
+            one.predict_each(found, batch_size, skipped if one is models[0] else [], tile, overlap, watch)
+            for one in models
+        ]
+        for predictions in zip(*each, strict=True):
+            for prediction, write, folder in zip(predictions, writers, outs):
                 name = prediction.path.relative_to(root)
-                yield name, prediction
+                write(name, prediction)
                 if overlays:
-                    write_image(prediction.draw(score_thr, labels), out / 'overlays' / drawing_name(name))
-                done += 1
-                advance(done + len(skipped))
-
-        WRITERS[model.task](out, model.classes, [path.relative_to(root) for path in found], predictions())
+                    write_image(prediction.draw(score_thr, labels), folder / 'overlays' / drawing_name(name))
+            done += 1
+            advance(done + len(skipped))
     return done, skipped

@@ -13,7 +13,6 @@ import torch
 from mmcv.transforms import Compose
 from mmengine import Config
 from mmengine.dataset import pseudo_collate
-from mmengine.logging import print_log
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
@@ -22,9 +21,10 @@ from torch import nn
 
 from mmlape.checkpoint.closed_world import as_now
 from mmlape.checkpoint.opening import OpenedFile
+from mmlape.console.log import log
 from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.config.config_file import apply_options, load_config, name_types, parse_options
-from mmlape.lab.config.stored_config import classes_of
+from mmlape.lab.config.stored_config import classes_of, preprocessor_of
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
 from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
 from mmlape.lab.datasets.transforms import LoadImageFromFile, loads, patch_size
@@ -101,8 +101,7 @@ class Preparation:
         self.loads = loading in (mmcv.transforms.LoadImageFromFile, LoadImageFromFile)
         first = steps[0] if self.loads else {}
         self.dtype = np.float32 if first.get('to_float32') else np.uint8
-        preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-        channels = len(preprocessor.get('mean') or range(3))
+        channels = len(preprocessor_of(cfg).get('mean') or range(3))
         self.grey = channels == 1 or str(first.get('color_type', '')).startswith('gr')
         self.rest = Compose(steps[1:] if self.loads else steps)
         self.smallest = patch_size(cfg) if self.loads else 1
@@ -194,7 +193,7 @@ def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None
     others = (cfg.test_dataloader.dataset.get('metainfo') or {}).get('classes') or ()
     if pairs := other_names(names, others):
         text = f'predictions have the names of classes of the checkpoint, not those of the config: {listed(pairs)}'
-        print_log(text, 'current', logging.WARNING)
+        log(text, logging.WARNING)
     for head in iter_heads(cfg):
         set_num_classes(*head, len(names))
     return list(names)

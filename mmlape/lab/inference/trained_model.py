@@ -23,6 +23,7 @@ from mmengine.config import Config
 from mmlape.checkpoint import gate
 from mmlape.checkpoint.fetching import is_on_hub, local_path
 from mmlape.checkpoint.opening import OpenedFile, open_file
+from mmlape.checkpoint.trained_alone import frozen_tensors
 from mmlape.console.quiet import say
 from mmlape.errors import CheckpointError, ConfigError, listed
 from mmlape.lab.config.config_file import apply_options, config_name, load_config, parse_options
@@ -65,11 +66,11 @@ class Trained:
             return None
         return self.opened or open_file(self.checkpoint, mmap=True)
 
-    def weights(self) -> str:
-        """Return the checkpoint; ConfigError if there is none."""
+    def weights(self) -> OpenedFile | str:
+        """Return the checkpoint, opened where the gate reads it; ConfigError if there is none."""
         if self.checkpoint is None:
             raise ConfigError(f'{self.config.filename}: give its checkpoint instead of {UNTRAINED!r}')
-        return self.checkpoint
+        return self.checkpoint if self.is_named else self.file or self.checkpoint
 
     def work_dir(self) -> Path:
         """Return where what is made of the model goes by default.
@@ -98,10 +99,10 @@ class Trained:
     def _guarded(self, guard: Callable[[str, Mapping], AbstractContextManager[None]]) -> AbstractContextManager[None]:
         if self.is_named or self.checkpoint is None:
             return nullcontext()
-        return guard(self.source, self.file.tensors if self.file else {})
+        return guard(self.source, {**self.file.tensors, **frozen_tensors(self.file)} if self.file else {})
 
 
-def folder_of_run(checkpoint: str | Path) -> Path | None:
+def folder_of_run(checkpoint: str | os.PathLike) -> Path | None:
     """Return the folder of a checkpoint if a run has written it."""
     folder = Path(checkpoint).absolute().parent
     return folder if (folder / RECORD).is_file() else None
@@ -133,6 +134,31 @@ def open_trained(
     cfg = config_of_checkpoint(opened, first)
     apply_options(cfg, parse_options(cfg_options))
     return Trained(cfg, file, False, first, opened=opened)
+
+
+def trained_words(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the one or two words that name each of several trained models, by its name: what differs of their paths.
+
+    One model has no name.
+
+    Raises:
+        ConfigError: A model is given twice.
+    """
+    groups: list[list[str]] = []
+    for word in words:
+        if groups and len(groups[-1]) == 1 and _has_config(groups[-1][0]) and not _has_config(word):
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    if len(groups) == 1 or any(len(group) == 1 and is_config(group[0]) for group in groups):
+        return {'': list(words)}  # what is no model is refused where it is opened
+    paths = [Path(os.path.abspath(group[-1])) for group in groups]
+    paths = [path if path.is_dir() else path.with_suffix('') for path in paths]
+    shared = os.path.commonpath([path.parent for path in paths])
+    names = ['-'.join(path.relative_to(shared).parts) for path in paths]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f'{twice} is given twice: give each model once')
+    return dict(zip(names, groups))
 
 
 def _one_or_two(named: Sequence[str | Path]) -> tuple[str, str | None]:

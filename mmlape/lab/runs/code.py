@@ -3,8 +3,9 @@
 import ast
 import hashlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,50 @@ def imported(cfg: dict) -> dict[str, str]:
     return {name: found for name in sorted(chosen) if (found := source_hash(name)) != GONE}
 
 
+def used_by(things: Iterable[Any]) -> dict[str, str]:
+    """Return the code that computes objects and functions, by name.
+
+    It is the hash of each module that their classes are of, and of those that these import at their top, further and
+    further; of an installed package it is the version.
+    """
+    waiting = {name for thing in things for name in _defining(thing)}
+    found: dict[str, str] = {}
+    while waiting:
+        name = waiting.pop()
+        top = name.partition('.')[0]
+        if _is_installed(top):
+            found[top] = str(getattr(sys.modules[top], '__version__', ''))
+        else:
+            found[name] = source_hash(name)
+            waiting.update(used for used in _imports(name) if used not in found)
+    return found
+
+
+def _defining(thing: Any) -> Iterator[str]:
+    """Yield the modules of a function, or of an object's class and its bases."""
+    for one in [thing] if inspect.isfunction(thing) else type(thing).__mro__:
+        if one.__module__.partition('.')[0] not in sys.stdlib_module_names:
+            yield one.__module__
+
+
+@cache
+def _imports(name: str) -> list[str]:
+    """Return the modules that a module has imported at its top, as its source says: others add to its namespace."""
+    file = _file_of(name)
+    waiting: list[ast.AST] = [ast.parse(file.read_bytes())] if file is not None and file.suffix == '.py' else []
+    found = []
+    for node in waiting:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = '.'.join(name.split('.')[: -node.level]) if node.level else ''
+            base = '.'.join(filter(None, (package, node.module)))
+            found += [base, *(f'{base}.{alias.name}' for alias in node.names)]
+        elif isinstance(node, ast.Module | ast.Try | ast.ExceptHandler):
+            waiting += ast.iter_child_nodes(node)
+    return [one for one in found if one in sys.modules and one.partition('.')[0] not in sys.stdlib_module_names]
+
+
 def _below(starts: Sequence[str]) -> list[str]:
     """Return the imported modules of these names, and those below them."""
     prefixes = tuple(f'{one}.' for one in starts)
@@ -93,8 +138,12 @@ def code_differences(mine: Code, other: Code) -> list[str]:
 
 def _has_version(package: str) -> bool:
     """Return whether a package is this one, or installed where packages are: its version is compared."""
+    return package == 'mmlape' or _is_installed(package)
+
+
+def _is_installed(package: str) -> bool:
     file = _file_of(package)
-    return package == 'mmlape' or (file is not None and 'site-packages' in file.parts)
+    return file is not None and 'site-packages' in file.parts
 
 
 def _file_of(module: str) -> Path | None:

@@ -41,17 +41,14 @@ IGNORED = {
 INTERVAL = 'train_cfg.val_interval '
 PREFIX_SCOPE = ('_scope_', 'mmlape')
 """The key and value that MMEngine adds to what a base has that was read as ``mmlape::...``."""
-GONE = ('BannerHook', 'ProgressHook')
-"""Hooks of earlier versions, which the configs in folders of their runs name."""
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
 def precision(cfg: dict) -> str | None:
     """Return 'bf16' or 'fp16' if the optimiser's wrapper trains in mixed precision, else None."""
-    wrapper = cfg.get('optim_wrapper') or {}
-    if 'bfloat16' in str(wrapper.get('dtype')):
+    if 'bfloat16' in str((cfg.get('optim_wrapper') or {}).get('dtype')):
         return 'bf16'
-    return _PRECISIONS.get(_class_name(wrapper))
+    return _PRECISIONS.get(_wrapper_of(cfg))
 
 
 def settings(cfg: dict) -> dict:
@@ -68,14 +65,12 @@ def settings(cfg: dict) -> dict:
         kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))
     if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
         kept['randomness'] = dict(diff_rank_seed=False)
-    hooks = cfg.get('custom_hooks') or []
-    hooks = [hook for hook in hooks if _class_name(hook) not in GONE]
-    scope = cfg.get('default_scope')
+    hooks, scope = cfg.get('custom_hooks') or [], cfg.get('default_scope')
     custom_hooks = [hook for hook in hooks if getattr(class_of(hook, scope, 'HOOKS'), 'changes_results', True)]
     kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
-    if _class_name(wrapper) in _PRECISIONS:
+    if _wrapper_of(cfg) in _PRECISIONS:
         for key in ('type', 'dtype', 'loss_scale'):
             wrapper.pop(key, None)
     if wrapper.get('accumulative_counts') == 1:
@@ -83,9 +78,10 @@ def settings(cfg: dict) -> dict:
     return kept
 
 
-def _class_name(cfg: dict) -> str:
-    given = cfg.get('type', 'OptimWrapper')
-    return getattr(given, '__name__', str(given)).rpartition('.')[2]
+def _wrapper_of(cfg: dict) -> str:
+    """Return the name of the class of the optimiser's wrapper."""
+    found = class_of(cfg.get('optim_wrapper'), cfg.get('default_scope'), 'OPTIM_WRAPPERS', 'OptimWrapper')
+    return getattr(found, '__name__', '')
 
 
 def _plain(node: Any, roots: list[str]) -> Any:

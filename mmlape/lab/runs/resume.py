@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mmengine.logging import print_log
-
 from mmlape.checkpoint.opening import read_checkpoint
+from mmlape.console.log import log
 from mmlape.errors import CheckpointError, TrainingError, listed
 from mmlape.lab.datasets.data_content import DataContent
 from mmlape.lab.decoding import decode
@@ -79,7 +78,7 @@ def acquire(
         # what a kill left while one was written, see mmlape.files.atomic_path
         for path in work_dir.glob('.*.pth'):
             path.unlink(missing_ok=True)
-        checkpoint = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
+        checkpoint = find_checkpoint(work_dir, resume, log)
         if checkpoint:
             meta = read_resumable(checkpoint, mmap=True)['meta']
             _require_same_seed(checkpoint, meta.get('seed'), start.identity)
@@ -211,7 +210,7 @@ def _require_same_run(
 ) -> None:
     """Compare a run with what a record or a checkpoint says about that which it resumes."""
     if recorded is None:
-        print_log(f'{source} has no identity: only its seed can be compared', 'current')
+        log(f'{source} has no identity: only its seed can be compared')
         return
     start.identity = planned_beside(start.identity, recorded)
     software = software_differences(recorded, start.identity)

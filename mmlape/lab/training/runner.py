@@ -190,7 +190,8 @@ class Runner(_Runner):
         if fraction is not None:
             dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
             loader = type(loader)(loader, dataset=dataset)
-        self._train_dataloader = seeded_dataloader(loader, views_of(self.cfg))
+        per_seed = bool(views_of(self.cfg) and self.cfg.cache_features.get('per_seed'))
+        self._train_dataloader = seeded_dataloader(loader, views=views_of(self.cfg), per_seed=per_seed)
         built = self._build_loop('train', super().build_train_loop, loop)
         batches = built.dataloader.batch_sampler
         if isinstance(built, IterBasedTrainLoop) and hasattr(batches, 'skip'):

@@ -75,9 +75,9 @@ class SeededIndex(int):
         return seeded
 
     @classmethod
-    def of_view(cls, index: int, view: int) -> 'SeededIndex':
-        """Return the index of a view, whose augmentations are the same in every run."""
-        return cls(index, derive_seed(index, view), view)
+    def of_view(cls, index: int, view: int, *seed: int) -> 'SeededIndex':
+        """Return the index of a view, whose augmentations are the same in every run, or in those of a seed."""
+        return cls(index, derive_seed(index, view, *seed), view)
 
     def __reduce__(self):
         return SeededIndex, (int(self), self.seed, self.view)
@@ -151,10 +151,12 @@ class SeededSampler(Sampler):
             stream.
         seed: The run's seed.
         views: If it is not 0, each image has so many views, alike in all runs, and the seed only chooses among them.
+        per_seed: Whether the views are of this seed alone.
     """
 
-    def __init__(self, sampler: Sampler, seed: int, views: int = 0) -> None:
+    def __init__(self, sampler: Sampler, seed: int, views: int = 0, per_seed: bool = False) -> None:
         self.sampler, self.seed, self.views = sampler, seed, views
+        self.of = (seed,) if per_seed else ()
         self.epoch, self.start = 0, 0
         self.rank, self.world_size = get_dist_info()
 
@@ -162,7 +164,7 @@ class SeededSampler(Sampler):
         for number, index in zip(itertools.count(self.start), self._indices()):
             position = number * self.world_size + self.rank
             seed = derive_seed(self.seed, self.epoch, position)
-            yield SeededIndex.of_view(index, seed % self.views) if self.views else SeededIndex(index, seed)
+            yield SeededIndex.of_view(index, seed % self.views, *self.of) if self.views else SeededIndex(index, seed)
 
     def _indices(self) -> Iterator[int]:
         """Return the inner sampler's indices from the first one that is yielded."""
@@ -202,10 +204,10 @@ class SeededInfiniteSampler(SeededSampler):
         self.start = num_samples
 
 
-def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int, views: int = 0) -> Sampler:
+def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int, **views) -> Sampler:
     """Build an MMEngine sampler and wrap it."""
     inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed, views)
+    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed, **views)
 
 
 class SkippingBatchSampler(Sampler):
@@ -277,10 +279,10 @@ class Batches:
         self.epoch = self.dataloader.batch_sampler.skip(count)
 
 
-def seeded_dataloader(dataloader: dict, views: int = 0) -> dict:
+def seeded_dataloader(dataloader: dict, **views) -> dict:
     """Return the configuration of a dataloader for training, with dataset and samplers wrapped.
 
-    The given one is unchanged; ``views`` are those of `SeededSampler`.
+    The given one is unchanged; ``views`` are arguments of `SeededSampler`.
     """
     dataset, sampler = dataloader.get('dataset'), dataloader.get('sampler')
     are_given = isinstance(dataset, dict) and isinstance(sampler, dict)
@@ -291,7 +293,7 @@ def seeded_dataloader(dataloader: dict, views: int = 0) -> dict:
     return type(dataloader)(
         rest,
         dataset=dict(type=SeededDataset, dataset=dataset),
-        sampler=dict(type=build_seeded_sampler, sampler=sampler, views=views),
+        sampler=dict(type=build_seeded_sampler, sampler=sampler, **views),
         batch_sampler=dict(type=SkippingBatchSampler, **batches),
     )
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import torch
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_distributed, is_main_process
-from mmengine.logging import print_log
 
 import mmlape
+from mmlape.console.log import log
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.distributed import init_processes, on_every_process, on_main_process, set_model_wrapper
 from mmlape.lab.runs.curves import plot_run
@@ -101,7 +101,7 @@ def train(
     if start.finished:
         done = read_record(plan.work_dir) or RunRecord()
         why = f' ({done.reason})' if done.reason else ''
-        print_log(f'{plan.work_dir} holds a finished run{why}: nothing to do', 'current')
+        log(f'{plan.work_dir} holds a finished run{why}: nothing to do')
         return done
     with contextlib.ExitStack() as stack:
         if is_main_process():
@@ -120,7 +120,7 @@ def train(
                 try:
                     plot_run(plan.work_dir)
                 except Exception as error:  # a full disk, a loss of 1e308: the figure is lost, not the run
-                    print_log(f'no curves.png ({type(error).__name__}: {error})', 'current', logging.WARNING)
+                    log(f'no curves.png ({type(error).__name__}: {error})', logging.WARNING)
         recorder.finish()
     return recorder.record
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.adapter.deform_attn import FeatureLevels, MSDeformAttn
-from mmlape.models.grid import Grid, channels_last
+from mmlape.models.grid import Grid, convolution_layout
 from mmlape.models.layers.transformer_layer import DropPath, add_branch
 from mmlape.models.named_layers import build_norm
 
@@ -176,8 +176,8 @@ class SpatialPriorModule(nn.Module):
         self.fc1, self.fc2, self.fc3, self.fc4 = (nn.Conv2d(width, embed_dims, 1) for width in widths)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """Map images (B, C, H, W) to [(B, D, H/4, W/4), ..., (B, D, H/32, W/32)], channels last in memory."""
-        x = channels_last(x)
+        """Map images (B, C, H, W) to [(B, D, H/4, W/4), ..., (B, D, H/32, W/32)]."""
+        x = convolution_layout(x.device)(x)
         maps = []
         for stage, project in zip(
             (self.stem, self.conv2, self.conv3, self.conv4), (self.fc1, self.fc2, self.fc3, self.fc4)

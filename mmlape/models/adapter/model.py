@@ -24,8 +24,8 @@ from mmlape.models.adapter.layers import InteractionBlock, SpatialPriorModule, s
 from mmlape.models.grid import (
     Grid,
     ceil_div,
-    channels_last,
     contiguous,
+    convolution_layout,
     pad_to_multiple,
     require_multiple,
     require_patch,
@@ -171,34 +171,38 @@ class AdapterMixin(nn.Module):
         if multiple != STRIDES[-1]:  # two grids, which only such sides divide alike
             require_multiple(x, multiple)
         x = pad_to_multiple(x, multiple)
+        lay_out = convolution_layout(x.device)
         c1, *levels = self.spm(x)
         c_levels = FeatureLevels.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)
         flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
         c = torch.cat(flat, dim=1)  # (B, S, D)
 
-        x, state, hw = vit.embed(x)
+        hw = int(x.shape[2]) // side, int(x.shape[3]) // side
         x_levels = FeatureLevels.of([hw], x.device)
-        features = []
-        for interaction, (start, stop) in zip(self.interactions, self.ranges):
-            if interaction.injector is not None:
+        features, injects = [], self.interactions[0].injector is not None
+        if injects:
+            x, state, _ = vit.embed(x)
+        else:
+            features = self.read_layers(x)
+        for number, (interaction, (start, stop)) in enumerate(zip(self.interactions, self.ranges)):
+            if injects:
                 prefix, patches = vit.split_prefix(x)
                 patches = interaction.inject(patches, x_levels, c, c_levels)
                 x = torch.cat((prefix, patches), dim=1) if prefix.shape[1] else patches
-            x, state = vit.run_layers(x, state, hw, start, stop)
-            patches = self.read_patches(x, state)
-            c = interaction.extract(c, c_levels, patches, x_levels)
-            features.append(patches)
+                x, state = vit.run_layers(x, state, hw, start, stop)
+                features.append(self.read_patches(x, state))
+            c = interaction.extract(c, c_levels, features[number], x_levels)
 
         c2, c3, c4 = split_maps(c, c_levels.spatial_shapes)
-        maps = [self.up(channels_last(c2)) + c1, c2, c3, c4]
+        maps = [self.up(lay_out(c2)) + c1, c2, c3, c4]
         if self.vit_feature_source:
             maps = self._add_features(maps, features, hw)
         outs = []
         for norm, m, stride in zip((self.norm1, self.norm2, self.norm3, self.norm4), maps, STRIDES):
-            out = norm(channels_last(m))
+            out = norm(lay_out(m))
             if out.requires_grad and not torch.compiler.is_compiling():
                 # gradients of another layout are ten times as slow there
-                out.register_hook(channels_last)
+                out.register_hook(lay_out)
             shape = ceil_div(height, stride), ceil_div(width, stride)
             out = out if out.shape[-2:] == shape else out[..., : shape[0], : shape[1]]
             outs.append(contiguous(out))  # not every op of a head knows channels last
@@ -212,6 +216,15 @@ class AdapterMixin(nn.Module):
             units += [interaction.extractor, *(interaction.extra_extractors or ())]
         return units
 
+    def read_layers(self, x: Tensor) -> list[Tensor]:
+        """Return the patches (B, N, D) of padded images that the interactions read, where nothing is injected."""
+        x, state, hw = self.plain_vit.embed(x)
+        read = []
+        for start, stop in self.ranges:
+            x, state = self.plain_vit.run_layers(x, state, hw, start, stop)
+            read.append(self.read_patches(x, state))
+        return read
+
     def read_patches(self, x: Tensor, state: Any) -> Tensor:
         """Return the patches (B, N, D) that the pyramid reads of a layer's tokens (B, P + N, D).
 
@@ -221,10 +234,10 @@ class AdapterMixin(nn.Module):
 
     def _add_features(self, maps: list[Tensor], features: list[Tensor], hw: Grid) -> list[Tensor]:
         sources = features if self.vit_feature_source == 'interaction' else [features[-1]] * 4
-        out = []
+        out, lay_out = [], convolution_layout(maps[0].device)
         for m, source in zip(maps, sources):
             # as the maps are: a sum of two layouts is slow
-            feature = channels_last(to_maps(source, hw))
+            feature = lay_out(to_maps(source, hw))
             if feature.shape[-2:] != m.shape[-2:]:
                 feature = F.interpolate(feature, m.shape[-2:], mode='bilinear', align_corners=False)
             out.append(m + feature)

@@ -94,12 +94,9 @@ class ViTPyramid(VisionTransformer):
         """
         require_patch(x, self.patch_size)
         height, width = x.shape[-2:]
-        tokens, pe, hw = self.embed(pad_to_multiple(x, STRIDES[-1]))
-        patches, last = {}, max(self.out_indices)
-        for number, layer in enumerate(self.blocks[: last + 1]):
-            tokens, pe = layer(tokens, pe, hw)
-            patches[number] = self.split_prefix(tokens)[1]  # (B, N, D)
-        used = [patches[number] for number in self.out_indices] * (4 // len(self.out_indices))
+        x = pad_to_multiple(x, STRIDES[-1])
+        hw = self.grid_of((int(x.shape[2]), int(x.shape[3])))
+        used = self.read_layers(x) * (4 // len(self.out_indices))
         norms = (self.norm1, self.norm2, self.norm3, self.norm4)
         normed = [x if norm is None else norm(x) for norm, x in zip(norms, used, strict=True)]
         maps = [contiguous(to_maps(x, hw)) for x in normed]
@@ -107,3 +104,12 @@ class ViTPyramid(VisionTransformer):
         shapes = [(ceil_div(height, stride), ceil_div(width, stride)) for stride in STRIDES]
         f1, f2, f3, f4 = (m[..., :rows, :columns] for m, (rows, columns) in zip(maps, shapes, strict=True))
         return f1, f2, f3, f4
+
+    def read_layers(self, x: Tensor) -> list[Tensor]:
+        """Return the patches (B, N, D) of padded images that the maps are made of."""
+        tokens, pe, hw = self.embed(x)
+        patches = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            tokens, pe = layer(tokens, pe, hw)
+            patches[number] = self.split_prefix(tokens)[1]
+        return [patches[number] for number in self.out_indices]

@@ -7,8 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from mmlape.console.figures import look, save_figure, tidy, wrapped
-from mmlape.console.tables import console_table, text_table
-from mmlape.console.terminal import console
+from mmlape.console.tables import print_table, text_table
 from mmlape.files import write_json
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.balance import Balance, measure_balance
@@ -73,7 +72,7 @@ def _print_numbers(balances: Mapping[str, Balance]) -> None:
         rows.append((f'layer {number}', *(_text(layer[0]) for layer in layers)))
     rows += [(title, *(_text(getattr(balance, key)) for balance in balances.values())) for key, title in LAST.items()]
     heads = ('correlation of tokens and PE; last norm', *balances)
-    console().print(console_table(text_table(heads, rows)))
+    print_table(text_table(heads, rows))
 
 
 def _text(value: float) -> str:

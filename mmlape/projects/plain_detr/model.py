@@ -176,8 +176,12 @@ class PlainDETR(SingleStageDetector):
         """Return the maps (B, C, h, w) of images (B, 3, H, W)."""
         if self.windows == 1:
             return self.backbone(batch_inputs)
+        return (self.read_layers(batch_inputs),)
+
+    def read_layers(self, images: Tensor) -> Tensor:
+        """Return the map (B, 2 C, h, w) of windows, and of the image beside them."""
         patch_size = self.bbox_head.net.patch_size
-        return (windowed(lambda images: torch.cat(self.backbone(images), 1), batch_inputs, self.windows, patch_size),)
+        return windowed(lambda part: torch.cat(self.backbone(part), 1), images, self.windows, patch_size)
 
     def best_objects(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return as many objects of each image as are kept: corners (B, N, 4) in pixels, scores and labels (B, N)."""

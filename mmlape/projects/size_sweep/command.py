@@ -50,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
     import math
 
     from mmlape.console.quiet import say
-    from mmlape.console.tables import console_table
-    from mmlape.console.terminal import console
+    from mmlape.console.tables import print_table
     from mmlape.errors import ConfigError
     from mmlape.projects.size_sweep.models import read_models
     from mmlape.projects.size_sweep.sweep import sweep_models
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     models, skipped = read_models(args.models, args.cfg_options, args.arms)
     sizes = args.sizes or [1.0, *(args.scales or SCALES)]
     report, table, files = sweep_models(models, sorted(set(sizes)), args.out, not args.sizes)
-    console().print(console_table(table, report.title))
+    print_table(table, report.title)
     for line in skipped:
         say(f'not counted: {line}')
     print(f'wrote {files[0]}, and beside it {", ".join(file.name for file in files[1:])}')

@@ -28,6 +28,7 @@ from mmlape.console.figures import look, save_figure, tidy, wrapped
 from mmlape.console.tables import markdown_table, text_table
 from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.files import file_version, write_text
+from mmlape.lab.config.stored_config import preprocessor_of
 from mmlape.lab.datasets.formats import iter_unwrapped, resolve_class
 from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.lab.datasets.retarget import reroot
@@ -82,7 +83,7 @@ def _side(cfg: Config) -> int | None:
 def _scale(cfg: Config, factor: float) -> None:
     """Multiply the sizes of the test pipeline, of sliding windows and of what images are padded to, in place."""
     steps = [step for data in iter_unwrapped(cfg.test_dataloader.dataset) for step in data.pipeline]
-    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    preprocessor = preprocessor_of(cfg)
     for nodes, keys in ((steps, SIZED), ([cfg.model.get('test_cfg') or {}], WINDOW), ([preprocessor], ('size',))):
         for node in nodes:
             for key in keys:

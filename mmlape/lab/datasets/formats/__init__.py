@@ -4,7 +4,7 @@ COCO's, ADE20K's, ImageNet's, CIFAR's and others. A format of your own is a subc
 `DataSource`, which the module of its dataset puts into `FORMATS`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mmengine import Config
 
@@ -31,21 +31,19 @@ READERS = ('load_data_list', 'parse_data_info')
 def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSource]:
     """Yield the datasets of known format of a config's data loaders, without wrappers such as RepeatDataset."""
     for split in splits:
-        loader = cfg.get(f'{split}_dataloader')
-        given = loader.get('dataset') if loader else None
-        datasets = list(iter_unwrapped(given)) if given else []
+        datasets = datasets_of(cfg, split)
         for dataset in datasets:
             cls = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
             source_class = _format_of(cls) if cls else None
             if source_class:
                 source = source_class(split, dataset, cls)
                 source.is_part = len(datasets) > 1
-                source.metrics = list(_metrics(cfg, split))
+                source.metrics = list(metrics_of(cfg, split))
                 source.mini_data_options = str(cfg.get('mini_data_options') or '')
                 yield source
 
 
-def _metrics(cfg: Config, split: str) -> Iterator[tuple[type | None, dict]]:
+def metrics_of(cfg: Config, split: str) -> Iterator[tuple[type | None, dict]]:
     """Yield the class and the options of each metric of a split."""
     evaluators = cfg.get(f'{split}_evaluator')
     for part in [evaluators] if isinstance(evaluators, dict) else evaluators or ():
@@ -78,6 +76,12 @@ def distinct(sources: Iterable[DataSource]) -> list[DataSource]:
             others = [one for one in source.metrics if one not in first.metrics]
             first.metrics = [*first.metrics, *others]
     return list(found.values())
+
+
+def datasets_of(cfg: Mapping, split: str) -> list[dict]:
+    """Return the configs of the datasets of a split, without wrappers."""
+    dataset = (cfg.get(f'{split}_dataloader') or {}).get('dataset')
+    return list(iter_unwrapped(dataset)) if dataset else []
 
 
 def iter_unwrapped(dataset: dict) -> Iterator[dict]:

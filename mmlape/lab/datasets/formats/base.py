@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from mmengine.logging import print_log
 
+from mmlape.console.log import log
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import class_palette, other_form, read_listed
 from mmlape.lab.datasets.images import (
@@ -344,7 +344,7 @@ class DataSource:
         missing = [name for name in self.classes if name not in names]
         selection = self.selects_classes and self.explicit and not missing
         if selection and [name for name in names if name in self.classes] == list(self.classes):
-            print_log(f'{where}: not in the config, so not used: {shorten(extra)}', logger='current')
+            log(f'{where}: not in the config, so not used: {shorten(extra)}')
             return
         parts = [f'only in {one}: {shorten(of)}' for one, of in (('the data', extra), ('the config', missing)) if of]
         in_order = f'same names in another order: data {shorten(names)}, config {shorten(self.classes)}'

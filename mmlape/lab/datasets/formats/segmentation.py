@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
-from mmengine.logging import print_log
 
+from mmlape.console.log import log
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, is_image, other_form, read_listed, read_names, require_unique
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
@@ -48,7 +48,7 @@ class SegmentationSource(DataSource):
         fix = f'write your classes into {self.class_list}, a name a line in the order of the ids'
         if self.class_metainfo:
             message = f'{self.class_list} does not exist, so the data are taken to have the {names}; else {fix}.'
-            print_log(message, logger='current', level=logging.WARNING)
+            log(message, logging.WARNING)
         elif self.classes:
             raise DataError(f'{self.class_list} does not exist, and the data need not have the {names}: {fix}.')
 

@@ -245,7 +245,7 @@ def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, Arm
         if result.identity and result.identity.batch_policy == 'allow-batch-mismatch':
             yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to that."
         stored = (result.identity.settings or {}).get('cache_features') if result.identity else None
-        if stored:
+        if stored and not stored.get('per_seed'):
             yield (
                 f'{result.name}: its seeds share {stored["views"]} views of each image, so that their spread leaves '
                 'out the chance of the augmentations.'

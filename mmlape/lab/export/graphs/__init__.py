@@ -13,7 +13,7 @@ from mmengine.config import Config
 from torch import nn
 
 from mmlape.errors import CheckpointError, ExportError, listed
-from mmlape.lab.export.graphs.base import ExportedModel
+from mmlape.lab.export.graphs.base import Exported, ExportedModel, ExportedTogether
 from mmlape.lab.export.graphs.session import SUFFIX, Graph, Input, Size
 
 MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
@@ -67,4 +67,14 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
     exported.install(model, graph, given)
 
 
-__all__ = ['SUFFIX', 'ExportedModel', 'Graph', 'Input', 'Size', 'exported_class', 'install_graph']
+__all__ = [
+    'SUFFIX',
+    'Exported',
+    'ExportedModel',
+    'ExportedTogether',
+    'Graph',
+    'Input',
+    'Size',
+    'exported_class',
+    'install_graph',
+]

@@ -1,12 +1,13 @@
 """The contract of exported models: what a task gives to the exporter, and how a model runs its graph."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from torch import Tensor, nn
 
 from mmlape.lab.export.graphs.session import Graph, Input
+from mmlape.lab.training.frozen.shared import SharedPart
 
 CHUNK = 2**22
 """How many values are compared at once: the logits of 150 classes at 1024 x 1024 would take 4 GB more."""
@@ -26,8 +27,8 @@ def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray])
     return largest
 
 
-class ExportedModel(nn.Module, ABC):
-    """A trained model from images to tensors, with shapes that depend on the images' size alone.
+class Exported(nn.Module, ABC):
+    """What is exported: from images to tensors, with shapes that depend on the images' size alone.
 
     Args:
         model: As a configuration builds it.
@@ -37,7 +38,6 @@ class ExportedModel(nn.Module, ABC):
         outputs: Names of what ``forward`` returns.
     """
 
-    task: str
     outputs: tuple[str, ...]
 
     def __init__(self, model: nn.Module, given: Input) -> None:
@@ -49,15 +49,6 @@ class ExportedModel(nn.Module, ABC):
     def backbone(self) -> nn.Module:
         """The backbone of the model."""
         return self.model.backbone
-
-    @staticmethod
-    @abstractmethod
-    def fits(model: nn.Module) -> bool:
-        """Return whether a model is of this task."""
-
-    @staticmethod
-    def check(model: nn.Module) -> None:
-        """Raise ExportError if a model of this task cannot be exported; the message says why."""
 
     @abstractmethod
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -79,6 +70,21 @@ class ExportedModel(nn.Module, ABC):
         """Return whether outputs hold next to nothing to compare: of a detector, no two objects of an image."""
         return False
 
+
+class ExportedModel(Exported):
+    """A trained model as it is exported, and how one of its task runs by a graph."""
+
+    task: str
+
+    @staticmethod
+    @abstractmethod
+    def fits(model: nn.Module) -> bool:
+        """Return whether a model is of this task."""
+
+    @staticmethod
+    def check(model: nn.Module) -> None:
+        """Raise ExportError if a model of this task cannot be exported; the message says why."""
+
     @staticmethod
     @abstractmethod
     def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
@@ -94,3 +100,47 @@ class ExportedModel(nn.Module, ABC):
 
         All around the network stays.
         """
+
+
+class ExportedTogether(Exported):
+    """Several models over one frozen part, which runs once; names of outputs begin with those of the models.
+
+    Args:
+        parts: The models by name.
+    """
+
+    def __init__(self, parts: Mapping[str, ExportedModel]) -> None:
+        first = next(iter(parts.values()))
+        super().__init__(first.model, first.given)
+        self.parts = nn.ModuleList(parts.values())
+        self.outputs = tuple(f'{name}.{output}' for name, part in parts.items() for output in part.outputs)
+        self.shared = SharedPart({name: part.model for name, part in parts.items()})
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs of all models."""
+        with self.shared.running_once():
+            return tuple(output for part in self.parts for output in part(images))
+
+    def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return what the packages predict, each model alone."""
+        return tuple(output for part in self.parts for output in part.predicted(images))
+
+    def difference(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+        """Return the largest difference of a model's outputs."""
+        return max(part.difference(*values) for part, *values in self._each(ours, theirs))
+
+    def difference_of_predicted(self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> float:
+        """Return the largest difference of a model's outputs."""
+        return max(part.difference_of_predicted(*values) for part, *values in self._each(predicted, outputs))
+
+    def is_empty(self, outputs: Sequence[np.ndarray]) -> bool:
+        """Return whether a model has next to nothing to compare."""
+        return any(part.is_empty(values) for part, values in self._each(outputs))
+
+    def _each(self, *outputs: Sequence[np.ndarray]) -> Iterator[tuple]:
+        """Yield each model with what is its own of outputs."""
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.outputs)
+            yield part, *(values[start:stop] for values in outputs)
+            start = stop

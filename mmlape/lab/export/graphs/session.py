@@ -5,6 +5,7 @@ A file may be a stranger's: what `export-onnx` does not write, such as a loop, i
 
 import importlib.util
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,6 +96,7 @@ class Graph:
 
     Args:
         path: Written by ``mmlape export-onnx``, or made of such a graph.
+        model: The name of one of several models in it, whose outputs and metadata are taken.
 
     Attributes:
         notes: The metadata of the file.
@@ -106,7 +108,7 @@ class Graph:
         CheckpointError: The file is missing, or is no such graph.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike, model: str = '') -> None:
         require_onnx('onnx', 'onnxruntime')
         import onnx
         import onnxruntime
@@ -120,8 +122,8 @@ class Graph:
         # threads that wait busily would take the cores of PyTorch beside it
         options.add_session_config_entry('session.intra_op.allow_spinning', '0')
         try:
-            model = onnx.load(path, load_external_data=False)
-            foreign = next(_foreign(model, data_file(self.path)), None)
+            content = onnx.load(path, load_external_data=False)
+            foreign = next(_foreign(content, data_file(self.path)), None)
         except Exception as error:
             raise self._unreadable(error) from error
         if foreign:
@@ -131,8 +133,10 @@ class Graph:
         except Exception as error:  # onnxruntime has types of its own for each fault
             raise self._unreadable(error) from error
         self._session = session
-        self.notes: dict[str, str] = session.get_modelmeta().custom_metadata_map
-        self._declared = {one.name: (one.type, one.shape) for one in session.get_outputs()}
+        self._prefix = f'{model}.' if model else ''
+        notes: dict[str, str] = session.get_modelmeta().custom_metadata_map
+        self.notes = notes | _below(self._prefix, notes)
+        self._declared = _below(self._prefix, {one.name: (one.type, one.shape) for one in session.get_outputs()})
         self.outputs = tuple(self._declared)
         inputs = session.get_inputs()
         if len(inputs) != 1:
@@ -205,7 +209,8 @@ class Graph:
             CheckpointError: It cannot be run.
         """
         try:
-            return self._session.run(None, {self._input.name: images.numpy()})
+            names = [f'{self._prefix}{name}' for name in self.outputs]
+            return self._session.run(names, {self._input.name: images.numpy()})
         except Exception as error:
             raise CheckpointError(f'{self.path} cannot be run: {_reason(error)}') from error
 
@@ -272,6 +277,11 @@ def _foreign(model: Any, data: Path) -> Iterator[str]:
         location = [one.value for one in tensor.external_data if one.key == 'location']
         if location != [data.name] or data.is_symlink() or not data.is_file():
             yield f'values in another file, {tensor.name}'
+
+
+def _below(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what has a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 def _are_sizes(shape: list) -> bool:

@@ -1,11 +1,17 @@
-"""The frozen part of a model: the module that gets the images, is never trained, and computes the same each time.
+"""The frozen part of a model: what gets the images, trains nothing, and computes the same each time.
 
-It is asked of the model, not of names: a trial forward shows which frozen module gets the batch of images, and whether
-the loss is the same when the rest of the model gets its stored outputs and no image.
+The model says what it is. A module without trained parameters is frozen as a whole, and its outputs are what the rest
+takes. A module that trains other parts, too, may have a method ``read_layers(images)``, which its ``forward`` calls
+once: what frozen parts alone compute of images, as tensors with a row for each.
+
+    read_layers(images) -> features;  forward(images) = rest(features, images)
+
+A trial forward shows which of them gets the images, and whether the loss is the same from stored features; where the
+rest takes the images, they are stored, too.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +24,10 @@ from mmlape.errors import ConfigError
 
 FEATURES = 'frozen_features'
 """The key of a sample that has the features of its view, a tuple of tensors without the dimension of the batch."""
+READ_LAYERS = 'read_layers'
+
+Collate = Callable[[Sequence[dict[str, Any]]], dict[str, Any]]
+Candidates = Mapping[str, tuple[nn.Module, str]]
 
 
 class _Reached(Exception):
@@ -28,7 +38,7 @@ class _Reached(Exception):
 class View:
     """What a model makes of an image before anything that is trained."""
 
-    features: tuple[Tensor, ...]  # without the dimension of the batch
+    features: tuple[Tensor, ...]  # without the dimension of the batch; the image last where the rest takes it
     size: tuple[int, ...]  # of the image behind the preprocessor, (C, H, W)
     rest: dict[str, Any]  # what the preprocessor returns beside the image
 
@@ -40,7 +50,8 @@ class View:
 def is_frozen(module: nn.Module) -> bool:
     """Return whether a module has parameters, trains none, and its parts stay in evaluation mode."""
     parameters = list(module.parameters())
-    inner = [part for part in module.modules() if part is not module]
+    lists = nn.ModuleList, nn.ModuleDict  # compute nothing
+    inner = [part for part in module.modules() if part is not module and not isinstance(part, lists)]
     return bool(parameters) and not (
         any(parameter.requires_grad for parameter in parameters)
         or any(part.training for part in inner)
@@ -48,13 +59,24 @@ def is_frozen(module: nn.Module) -> bool:
     )
 
 
-def outermost_frozen(module: nn.Module, name: str = '') -> Iterator[tuple[str, nn.Module]]:
-    """Yield names and modules of the largest frozen parts."""
+def _candidates(module: nn.Module, name: str = '') -> Iterator[tuple[str, tuple[nn.Module, str]]]:
+    """Yield names of the largest frozen parts and of what reads layers, each with its module and method."""
     if is_frozen(module):
-        yield name, module
+        yield name, (module, 'forward')
         return
+    if hasattr(module, READ_LAYERS):
+        yield name, (module, READ_LAYERS)
     for child_name, child in module.named_children():
-        yield from outermost_frozen(child, f'{name}.{child_name}' if name else child_name)
+        yield from _candidates(child, f'{name}.{child_name}' if name else child_name)
+
+
+@contextmanager
+def _replaced(module: nn.Module, method: str, function: Callable) -> Iterator[None]:
+    setattr(module, method, function)
+    try:
+        yield
+    finally:
+        delattr(module, method)
 
 
 class FrozenPart:
@@ -66,62 +88,71 @@ class FrozenPart:
 
     Attributes:
         name: Dotted, in the model.
-        module: The part.
+        module: What has the part.
+        with_image: Whether the rest of the model takes the image, too.
 
     Raises:
-        ConfigError: The model has no such part; the message says what is trained, or what it needs beside it.
+        ConfigError: The model has no such part; the message says what is trained.
     """
 
     def __init__(self, model: nn.Module, data: dict[str, Any]) -> None:
-        self.model, self.calls = model, 0
+        self.model, self.with_image = model, False
+        self._blank = torch.zeros(())
         self._spec: TreeSpec | None = None
-        self._dtypes: list[torch.dtype] = []
-        self._features: list[Tensor] | None = None
-        candidates = dict(outermost_frozen(model))
+        self._dtypes: dict[bool, list[torch.dtype]] = {}  # in training, and in validation
+        self._features: list[Tensor] | None = None  # of a batch; empty once they are read
+        candidates = dict(_candidates(model))
         found = self._reached(candidates, data)
-        if found is None or _frozen_outside(model, candidates[found]):
+        if found is None or _frozen_beside(model, found, candidates[found][0]):
             raise ConfigError(f'cache_features: {_reason(model, candidates)}')
-        self.name, self.module = found, candidates[found]
+        self.name, (self.module, self._method) = found or 'model', candidates[found]
 
-    def _reached(self, candidates: Mapping[str, nn.Module], data: dict[str, Any]) -> str | None:
-        """Return the name of the frozen module that gets the images of a batch."""
+    def _reached(self, candidates: Candidates, data: dict[str, Any]) -> str | None:
+        """Return the name of the candidate that gets the images of a batch."""
         batch = self.model.data_preprocessor(dict(data), True)
         shape = batch['inputs'].shape
 
-        def gets_images(name: str) -> Callable:
-            def hook(module: nn.Module, args: tuple) -> None:
-                if len(args) == 1 and isinstance(args[0], Tensor) and args[0].shape == shape:
+        def reporting(name: str, method: Callable) -> Callable:
+            def call(*args, **kwargs):
+                if len(args) == 1 and isinstance(args[0], Tensor) and args[0].shape[:2] == shape[:2]:
                     raise _Reached(name)
+                return method(*args, **kwargs)
 
-            return hook
+            return call
 
-        handles = [module.register_forward_pre_hook(gets_images(name)) for name, module in candidates.items()]
-        try:
-            with torch.no_grad():
+        with ExitStack() as stack, torch.no_grad():
+            for name, (module, method) in candidates.items():
+                stack.enter_context(_replaced(module, method, reporting(name, getattr(module, method))))
+            try:
                 self.model(**batch, mode='loss')
-        except _Reached as reached:
-            return reached.args[0]
-        finally:
-            for handle in handles:
-                handle.remove()
+            except _Reached as reached:
+                return reached.args[0]
         return None
 
-    @torch.no_grad()
-    def views(self, data: Mapping[str, Any], batches: list[dict[str, Any]], training: bool) -> list[View]:
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what decides the features: frozen parameters, and buffers of what stays in evaluation mode."""
+        frozen = {name: value for name, value in self.module.named_parameters() if not value.requires_grad}
+        for name, part in self.module.named_modules():
+            if part is self.module or not part.training:
+                frozen |= {f'{name}.{key}': value for key, value in part.named_buffers(recurse=False)}
+        return frozen
+
+    def views(self, samples: Sequence[dict[str, Any]], collate: Collate, training: bool) -> list[View]:
         """Return what the model makes of images.
 
         They go through the preprocessor one by one, and together up to the part; nothing behind it runs.
 
         Args:
-            data: A batch of the images.
-            batches: Each image as a batch.
+            samples: The images.
+            collate: Makes a batch of samples.
             training: Whether they are of training.
 
         Raises:
-            ConfigError: The preprocessor makes other images of a batch, or the part does not give a row for each.
+            ConfigError: The preprocessor makes other images of a batch, or the part trains something, or does not give
+                a row for each.
         """
-        single = [self.model.data_preprocessor(dict(one), training) for one in batches]
-        together = self.model.data_preprocessor(dict(data), training)
+        single = [self.model.data_preprocessor(collate([sample]), training) for sample in samples]
+        together = self.model.data_preprocessor(collate(samples), training)
         inputs = [one['inputs'][0] for one in single]
         if any(one.shape != together['inputs'].shape[1:] for one in inputs):
             sizes = {' x '.join(map(str, one.shape[-2:])) for one in inputs}
@@ -133,32 +164,46 @@ class FrozenPart:
             raise ConfigError(
                 f'cache_features: {type(self.model.data_preprocessor).__name__} mixes the images of a batch'
             )
-        rows = self._rows(together)
+        rows = self._rows(together, training)
         kept = [{key: _first(value) for key, value in one.items() if key != 'inputs'} for one in single]
         return [View(row, tuple(one.shape), rest) for row, one, rest in zip(rows, inputs, kept)]
 
-    def _rows(self, batch: dict[str, Any]) -> list[tuple[Tensor, ...]]:
-        def stop(module: nn.Module, args: tuple, outputs: Any) -> None:
-            raise _Reached(outputs, len(args[0]))
+    def _rows(self, batch: dict[str, Any], training: bool) -> list[tuple[Tensor, ...]]:
+        compute, ran = getattr(self.module, self._method), []
 
-        handle = self.module.register_forward_hook(stop)
-        try:
-            self.model(**batch, mode='tensor')
-        except _Reached as reached:
-            outputs, count = reached.args
-        finally:
-            handle.remove()
+        def stop(images: Tensor) -> None:
+            ran.clear()
+            raise _Reached(compute(images), len(images))
+
+        with ExitStack() as stack:
+            for name, part in self.module.named_modules():
+                if part.training and not list(part.children()):
+                    handle = part.register_forward_pre_hook(lambda *_, name=name: ran.append(name))
+                    stack.callback(handle.remove)
+            stack.enter_context(_replaced(self.module, self._method, stop))
+            try:
+                self.model(**batch, mode='loss' if training else 'predict')
+            except _Reached as reached:
+                outputs, count = reached.args
         leaves, self._spec = tree_flatten(outputs)
         if not all(isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == count for leaf in leaves):
             raise ConfigError(f'cache_features: {self.name} does not return a row of features for each image')
-        self._dtypes = [leaf.dtype for leaf in leaves]
+        if ran or any(leaf.requires_grad for leaf in leaves):
+            what = f', such as {ran[0]},' if ran else ''
+            raise ConfigError(f'cache_features: layers of model.{self.name}{what} are trained; freeze them all')
+        leaves += [batch['inputs']] if self.with_image else []
+        self._dtypes[training] = [leaf.dtype for leaf in leaves]
         return list(zip(*(leaf.cpu() for leaf in leaves)))
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Give the stored features of each batch that has them; preprocessor and part run for a batch without."""
+        """Give the stored features of each batch that has them; preprocessor and part run for a batch without.
+
+        Raises:
+            ConfigError: The part runs more than once for a batch that has them.
+        """
         preprocessor = self.model.data_preprocessor
-        processed, computed = preprocessor.forward, self.module.forward
+        processed, computed = preprocessor.forward, getattr(self.module, self._method)
 
         def preprocess(data: dict[str, Any], training: bool = False) -> dict[str, Any]:
             self._features = None
@@ -166,62 +211,71 @@ class FrozenPart:
                 return processed(data, training)
             rest = preprocessor.cast_data({key: value for key, value in data.items() if key != 'inputs'})
             stacked = (leaf if isinstance(leaf, Tensor) else torch.stack(list(leaf)) for leaf in rest.pop(FEATURES))
-            self._features = [leaf.to(dtype) for leaf, dtype in zip(stacked, self._dtypes)]
-            image = torch.zeros((), device=self._features[0].device)
-            return dict(rest, inputs=image.expand(len(data['inputs']), *data['inputs'][0].shape))
+            self._features = [leaf.to(dtype) for leaf, dtype in zip(stacked, self._dtypes[training])]
+            if self.with_image:
+                return dict(rest, inputs=self._features.pop())
+            blank = self._blank.to(self._features[0].device)
+            return dict(rest, inputs=blank.expand(len(data['inputs']), *data['inputs'][0].shape))
 
-        def forward(*args, **kwargs):
+        def replay(*args, **kwargs):
             if self._features is None:
                 return computed(*args, **kwargs)
-            self.calls += 1
-            return tree_unflatten(self._features, self._spec)
+            if not self._features:
+                raise ConfigError(f'cache_features: {self.name} runs more than once for an image')
+            features, self._features = self._features, []
+            return tree_unflatten(features, self._spec)
 
-        preprocessor.forward, self.module.forward = preprocess, forward
-        try:
-            yield
-        finally:
-            del preprocessor.forward, self.module.forward
-            self._features = None
+        with _replaced(preprocessor, 'forward', preprocess), _replaced(self.module, self._method, replay):
+            try:
+                yield
+            finally:
+                self._features = None
 
-    @torch.no_grad()
-    def check(self, data: dict[str, Any], blind: dict[str, Any]) -> None:
-        """Check that what is behind the part needs nothing but its features.
+    def check(self, samples: Sequence[dict[str, Any]], collate: Collate) -> View:
+        """Check that what is behind the part computes the same from features; find out whether it takes the images.
 
         Args:
-            data: A batch.
-            blind: The same with its features, and zeros for the images.
+            samples: Images.
+            collate: Makes a batch of samples.
+
+        Returns:
+            The view of the first one.
 
         Raises:
-            ConfigError: The losses differ, or the part runs more than once for a batch.
+            ConfigError: The losses differ.
         """
-        self.model.eval()
         try:
-            seen = self._losses(data)
-            with self.replaying():
-                self.calls = 0
-                unseen = self._losses(blind)
+            for self.with_image in (False, True):
+                self.model.train()
+                views = self.views(samples, collate, training=True)
+                self.model.eval()
+                seen = self._losses(collate(samples))
+                self._blank = torch.zeros((), requires_grad=True)
+                with self.replaying():
+                    unseen = self._losses(collate([view.sample() for view in views]))
+                apart = [key for key in seen if not _close(seen[key], unseen[key])]
+                if not apart and not _reaches(unseen, self._blank):
+                    return views[0]
         finally:
+            self._blank = torch.zeros(())
             self.model.train()
-        if self.calls != 1:
-            raise ConfigError(f'cache_features: {self.name} runs {self.calls} times for an image, not once')
-        for key, value in seen.items():
-            if not torch.allclose(value, unseen[key], rtol=1e-3, atol=1e-5, equal_nan=True):
-                raise ConfigError(
-                    f'cache_features: what is behind {self.name} needs the image, too: {key} is '
-                    f'{float(value.sum()):g} with it and {float(unseen[key].sum()):g} without'
-                )
+        raise ConfigError(
+            f'cache_features: the loss is another one from the features of {self.name}: {apart[0]} is '
+            f'{float(seen[apart[0]].sum()):g}, and {float(unseen[apart[0]].sum()):g} from them'
+        )
 
     @torch.no_grad()
-    def runs_once(self, blind: dict[str, Any]) -> bool:
+    def runs_once(self, stored: dict[str, Any]) -> bool:
         """Return whether validating a batch that has its features takes them once."""
         self.model.eval()
         try:
             with self.replaying():
-                self.calls = 0
-                self.model.val_step(dict(blind))
-                return self.calls == 1
+                self.model.val_step(dict(stored))
+        except ConfigError:
+            return False
         finally:
             self.model.train()
+        return True
 
     def _losses(self, data: dict[str, Any]) -> dict[str, Tensor]:
         with torch.random.fork_rng(devices=[]):
@@ -231,18 +285,30 @@ class FrozenPart:
         return {key: torch.stack([one.float().sum() for one in values]) for key, values in flat.items()}
 
 
+def _close(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
+def _reaches(losses: Mapping[str, Tensor], image: Tensor) -> bool:
+    """Return whether losses depend on an image, also where the weight of what reads it is 0."""
+    trained = [loss.sum() for loss in losses.values() if loss.requires_grad]
+    return bool(trained) and torch.autograd.grad(sum(trained), image, allow_unused=True)[0] is not None
+
+
 def _first(value: Any) -> Any:
     """Return what a batch of one has for its sample."""
     first = value[0]
     return first.cpu() if hasattr(first, 'cpu') else first
 
 
-def _frozen_outside(model: nn.Module, part: nn.Module) -> bool:
+def _frozen_beside(model: nn.Module, name: str, part: nn.Module) -> bool:
+    """Return whether something frozen lies beside the part, in the same part of the model."""
     inside = {id(parameter) for parameter in part.parameters()}
-    return any(not parameter.requires_grad and id(parameter) not in inside for parameter in model.parameters())
+    around = model.get_submodule(name.partition('.')[0])
+    return any(not parameter.requires_grad and id(parameter) not in inside for parameter in around.parameters())
 
 
-def _reason(model: nn.Module, candidates: Mapping[str, nn.Module]) -> str:
+def _reason(model: nn.Module, candidates: Candidates) -> str:
     """Say why no part of a model runs once."""
     backbone = getattr(model, 'backbone', model)
     trained = [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
@@ -252,6 +318,7 @@ def _reason(model: nn.Module, candidates: Mapping[str, nn.Module]) -> str:
         return f'{where} is frozen but for {", ".join(trained[:3])}{more}; a part that runs once trains nothing'
     if trained:
         return f'{where} is trained; freeze it, such as by frozen=True of mmlape.TimmViT'
-    if not candidates:
-        return f'{where} has parts in training mode, whose outputs change: {type(backbone).__name__}'
-    return f'{", ".join(candidates)} is frozen, but gets no images of the size of the batch as its one argument'
+    active = [name for name, part in backbone.named_modules() if part.training and not list(part.children())]
+    if active:
+        return f'{where} has parts in training mode, whose outputs change: {", ".join(active[:3])}'
+    return f'{", ".join(candidates)} is frozen, but gets no images as its one argument'

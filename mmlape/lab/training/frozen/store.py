@@ -1,9 +1,9 @@
 """Files of stored features: a folder for what computed them, in it a file for the views of each image.
 
-The folder's name is the SHA-256 of the tensors and sources of the frozen part, the pipeline, the number of views, the
-precision and the versions of libraries; a file's is that of the image, its annotation and its place in the dataset. So
-a changed image has another file, and nothing is read that another part has computed. Files are safetensors, written
-atomically; each has a checksum. The folder is this user's alone, since samples are pickled.
+The folder's name is the SHA-256 of the tensors of the frozen part, the pipeline, the number of views, the precision,
+and the code of all of them; a file's is that of the image, its annotation and its place in the dataset. So a changed
+image has another file, and nothing is read that another part has computed. Files are safetensors, written atomically;
+each has a checksum. The folder is this user's alone, since samples are pickled.
 """
 
 import functools
@@ -22,7 +22,7 @@ import numpy as np
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmlape.errors import TrainingError
 from mmlape.files import atomic_path
@@ -79,30 +79,33 @@ class FeatureStore:
         except (OSError, safetensors.SafetensorError):
             return False
 
-    def write(self, index: int, views: Sequence[View]) -> int:
-        """Write the views of an image; return the bytes.
-
-        Raises:
-            TrainingError: A feature is too large for the precision.
-            OSError: The disk is full; what is written stays.
-        """
+    def _tensors(self, views: Sequence[View]) -> dict[str, Tensor]:
         tensors = {}
         for number, view in enumerate(views):
             for leaf, value in enumerate(view.features):
                 stored = value.to(self.dtype) if value.dtype == torch.float32 else value
                 if not torch.isfinite(stored).all() and torch.isfinite(value).all():
                     raise TrainingError(
-                        f'cache_features: a feature of image {index} is {float(value.abs().max()):g}, too large for '
-                        f"{self.dtype}: cache_features.dtype='float32'"
+                        f'cache_features: a feature is {float(value.abs().max()):g}, too large for {self.dtype}: '
+                        "cache_features.dtype='float32'"
                     )
                 tensors[f'{number}.{leaf}'] = stored.contiguous().clone()
             rest = bytearray(zlib.compress(pickle.dumps((view.size, view.rest), protocol=5), 1))
             tensors[f'{number}.rest'] = torch.frombuffer(rest, dtype=torch.uint8)
-        path = self.path(index)
-        with atomic_path(path) as partial:
-            crc = _crc(tensors[name] for name in sorted(tensors))
-            safetensors.torch.save_file(tensors, partial, {'crc': crc, 'leaves': str(len(views[0].features))})
-        return path.stat().st_size
+        return tensors
+
+    def write(self, index: int, views: Sequence[View]) -> None:
+        """Write the views of an image.
+
+        Raises:
+            TrainingError: A feature is too large for the precision.
+            OSError: The disk is full; what is written stays.
+        """
+        tensors = self._tensors(views)
+        crc = _crc(tensors[name] for name in sorted(tensors))
+        content = dict(crc=crc, leaves=str(len(views[0].features)), size=str(views[0].size))
+        with atomic_path(self.path(index)) as partial:
+            safetensors.torch.save_file(tensors, partial, content)
 
     def read(self, index: int, view: int) -> View:
         """Return a view; its features have the precision of the store."""
@@ -111,14 +114,28 @@ class FeatureStore:
             rest = file.get_tensor(f'{view}.rest').numpy().tobytes()
         return View(features, *pickle.loads(zlib.decompress(rest)))
 
-    def require_room(self, image: int, count: int) -> None:
-        """Raise TrainingError unless so many images, of so many bytes each, fit on the disk."""
+    def of_each_size(self) -> list[int]:
+        """Return one image of each size that there is."""
+        sizes = {}
+        for index in range(len(self.names)):
+            with safetensors.safe_open(self.path(index), 'pt') as file:
+                sizes[file.metadata()['size']] = index
+        return list(sizes.values())
+
+    def require_room(self, example: View, count: int) -> tuple[int, int]:
+        """Return the bytes that so many images like an example need, and those that are free.
+
+        Raises:
+            TrainingError: They do not fit.
+        """
         free = shutil.disk_usage(self.folder).free
-        if image * count > free:
+        size = count * self.views * sum(tensor.nbytes for tensor in self._tensors([example]).values())
+        if size > free:
             raise TrainingError(
-                f'cache_features: {count} images need {image * count / 1e9:.1f} GB in {self.folder}, where '
-                f'{free / 1e9:.1f} GB are free: fewer views, or another folder by --cache-dir'
+                f'cache_features: {count} images x {self.views} views need about {size / 1e6:,.0f} MB, and '
+                f'{free / 1e6:,.0f} MB are free in {self.folder}: fewer views, or another folder by --cache-dir'
             )
+        return size, free
 
 
 def _crc(tensors: Iterator[Tensor]) -> str:
@@ -132,51 +149,50 @@ def _bytes(tensor: Tensor) -> np.ndarray:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def part_key(module: nn.Module) -> dict[str, str]:
-    """Return what decides the outputs of a module: tensors, the text of its parts, sources of their classes."""
-    total = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        total.update(f'{name} {tuple(tensor.shape)} {tensor.dtype}'.encode())
-        total.update(_bytes(tensor.detach().cpu()))
-    sources = hashlib.sha256()
-    for file in sorted({inspect.getsourcefile(type(part)) or '' for part in module.modules()} - {''}):
-        sources.update(digest_of(file))
-    text = hashlib.sha256(repr(module).encode())
-    return dict(tensors=total.hexdigest(), sources=sources.hexdigest(), text=text.hexdigest(), torch=torch.__version__)
+def parts_of(thing: Any) -> Iterator[Any]:
+    """Yield an object of a pipeline, and the objects in its attributes, each once."""
+    seen, waiting = set(), [thing]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or inspect.isclass(one) or inspect.ismodule(one) or not hasattr(one, '__dict__'):
+            continue
+        seen.add(id(one))
+        yield one
+        for value in vars(one).values():
+            waiting += (
+                value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else [value]
+            )
 
 
 def image_names(dataset: Any) -> list[str]:
     """Return a name for each image of a dataset: of its files' contents, its annotation and its place.
+
+    Where a transform mixes images, it is of all of them.
 
     Raises:
         TrainingError: The dataset does not say what its samples are.
     """
     if not hasattr(dataset, 'get_data_info'):
         raise TrainingError(
-            f'cache_features: {type(dataset).__name__} does not say which image a sample is of (get_data_info), as a '
-            'dataset that mixes images does not'
+            f'cache_features: {type(dataset).__name__} does not say which image a sample is of (get_data_info)'
         )
     digest = functools.cache(digest_of)
-    names = []
-    for index in range(len(dataset)):
-        total = hashlib.sha256(str(index).encode())
-        _add(total, dataset.get_data_info(index), digest)
-        names.append(total.hexdigest()[:32])
-    return names
+    content = [_content(dataset.get_data_info(index), digest) for index in range(len(dataset))]
+    mixes = any(hasattr(part, name) for part in parts_of(dataset) for name in ('get_indices', 'get_indexes'))
+    mixed = hashlib.sha256(''.join(content).encode()).hexdigest() if mixes else ''
+    return [hashlib.sha256(f'{index} {one} {mixed}'.encode()).hexdigest()[:32] for index, one in enumerate(content)]
 
 
-def _add(total: Any, value: Any, digest: Callable[[str], bytes]) -> None:
-    """Add an annotation to a digest, with the content of each file in the place of its path."""
-    if isinstance(value, Mapping):
-        for key in sorted(value, key=str):
-            is_file = str(key).endswith('path') and isinstance(value[key], str) and os.path.isfile(value[key])
-            total.update(f'{key}:'.encode())
-            _add(total, digest(value[key]) if is_file else value[key], digest)
-    elif isinstance(value, list | tuple):
-        total.update(f'{len(value)}['.encode())
-        for one in value:
-            _add(total, one, digest)
-    elif isinstance(value, np.ndarray):
-        total.update(f'{value.dtype}{value.shape}'.encode() + value.tobytes())
-    else:
-        total.update(f'{value!r};'.encode())
+def _content(info: Mapping[str, Any], digest: Callable[[str], bytes]) -> str:
+    """Return the digest of an annotation, with the content of each file in the place of its path."""
+    files = {
+        key: digest(value).decode()
+        for key, value in info.items()
+        if key.endswith('path') and isinstance(value, str) and os.path.isfile(value)
+    }
+    return hashlib.sha256(json.dumps({**info, **files}, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    array = isinstance(value, np.ndarray | np.generic)
+    return [str(value.dtype), value.shape, value.tobytes().hex()] if array else repr(value)

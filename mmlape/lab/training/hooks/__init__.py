@@ -8,7 +8,6 @@ from mmengine.config import Config
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
 from mmlape.lab.config.recipe import Recipe
-from mmlape.lab.runs.identity import GONE
 from mmlape.lab.training.compiling import CompileBackboneHook
 from mmlape.lab.training.frozen.hook import CachedFeaturesHook
 from mmlape.lab.training.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
@@ -51,8 +50,7 @@ __all__ = [
 def install(cfg: Config, *names: str) -> None:
     """Add hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it yet."""
     recipe = Recipe.of(cfg)
-    gone = [part.cfg for part in recipe.custom_hooks if part.name.rpartition('.')[2] in GONE]
-    hooks = [hook for hook in cfg.get('custom_hooks') or [] if hook not in gone]
+    hooks = [*(cfg.get('custom_hooks') or [])]
     for name in names:
         if not any(part.is_a(globals()[name]) for part in recipe.custom_hooks):
             hooks.append(dict(type=f'mmlape.{name}'))
