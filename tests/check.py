@@ -27,7 +27,8 @@ LIMIT, SHARE = 140, 0.25
 BY_FOLDER = {
     'configs': 'configs', 'studies': 'experiments', 'benchmarks': 'environment', 'bootstrap': 'environment',
     'tools': 'environment', 'docs': 'docs',
-    'mmlape/commands': 'environment', 'mmlape/lab/environment': 'environment',
+    'mmlape/commands': 'environment', 'mmlape/console': 'environment', 'mmlape/openmmlab': 'environment',
+    'mmlape/lab/config': 'engine', 'mmlape/lab/training': 'engine', 'mmlape/lab/inference': 'analysis',
 }  # fmt: skip
 """The folder of tests of what has none of its own name."""
 
@@ -91,8 +92,6 @@ def _folder(name: str) -> str:
     folders = parts[1:-1]
     if folders[:1] == ['lab']:
         folders = folders[1:]
-    if folders[:1] == ['weights']:
-        return 'checkpoint'
     return folders[0] if folders else 'environment'
 
 

@@ -9,5 +9,5 @@ _base_ = [
     '../_base_/schedules/adamw_3x.py',
     '../_base_/default_runtime.py',
 ]
-optim_wrapper = dict(paramwise_cfg=_base_.layer_decay)
+optim_wrapper = dict(paramwise_cfg=dict(_base_.layer_decay, _delete_=True))
 auto_scale_lr = dict(base_batch_size=16)

@@ -9,4 +9,4 @@ _base_ = [
     '../_base_/schedules/mask2former_265k.py',
     '../_base_/default_runtime.py',
 ]
-optim_wrapper = dict(paramwise_cfg=_base_.layer_decay)
+optim_wrapper = dict(paramwise_cfg=dict(_base_.layer_decay, _delete_=True))

@@ -11,5 +11,5 @@ _base_ = [
 ]
 model = dict(backbone=dict(pe_type='learnable', init_cfg=dict(checkpoint='pretrained/swin_tiny_default.pth')))
 train_dataloader = dict(batch_size=4, dataset=dict(pipeline=_base_.uncropped_pipeline))
-optim_wrapper = dict(paramwise_cfg=_base_.swin_decay)
+optim_wrapper = dict(paramwise_cfg=dict(_base_.swin_decay, _delete_=True))
 auto_scale_lr = dict(base_batch_size=16)

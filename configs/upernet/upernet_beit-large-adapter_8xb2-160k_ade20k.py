@@ -15,5 +15,5 @@ model = dict(
     backbone=dict(img_size=crop_size),
     test_cfg=dict(crop_size=crop_size, stride=_base_.stride),
 )
-optim_wrapper = dict(paramwise_cfg=_base_.layer_decay)
+optim_wrapper = dict(paramwise_cfg=dict(_base_.layer_decay, _delete_=True))
 auto_scale_lr = dict(base_batch_size=16)

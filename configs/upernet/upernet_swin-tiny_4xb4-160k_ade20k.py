@@ -11,5 +11,5 @@ _base_ = [
 ]
 model = dict(backbone=dict(pe_type='learnable', init_cfg=dict(checkpoint='pretrained/swin_tiny_default.pth')))
 train_dataloader = dict(batch_size=4)
-optim_wrapper = dict(optimizer=dict(lr=6e-5, weight_decay=0.01), paramwise_cfg=_base_.swin_decay)
+optim_wrapper = dict(optimizer=dict(lr=6e-5, weight_decay=0.01), paramwise_cfg=dict(_base_.swin_decay, _delete_=True))
 auto_scale_lr = dict(base_batch_size=16)

@@ -18,7 +18,7 @@ from mmlape.files import write_text
 
 
 class Section(NamedTuple):
-    """A part of a section.
+    """A piece of a page, below one of its headings.
 
     Attributes:
         element: 'text', 'list', 'warnings', 'table', 'figure', or 'details'.

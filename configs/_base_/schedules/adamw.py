@@ -14,5 +14,5 @@ optim_wrapper = dict(
 # what a config may choose as `optim_wrapper.paramwise_cfg`: timm's rule with a decay of the rate by layers is added to
 # the above, Swin's and that of ViT-Adapter's public code replace it
 timm_decay = dict(layer_decay_rate=0.9, flat_decay_mult=0.0, custom_keys=dict(cls_token=no_decay, reg_token=no_decay))
-swin_decay = dict(_delete_=True, custom_keys=dict(norm=no_decay))
-layer_decay = dict(_delete_=True, layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
+swin_decay = dict(custom_keys=dict(norm=no_decay))
+layer_decay = dict(layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
