@@ -36,7 +36,7 @@ LONG = re.compile(r'-?\d+\.\d{5,}(e-?\d+)?')
 def assert_told(name: str, text: str, **replaced: object) -> None:
     """Compare a text with the one that is kept; what differs from run to run has a word instead."""
     if not _locked():
-        pytest.skip('tables and ticks are those of the locked versions')
+        pytest.skip('tables, ticks and errors are those of the locked versions')
     for word, value in replaced.items():
         text = text.replace(str(value), word.upper())
     for pattern, word in VARYING:
@@ -57,7 +57,7 @@ def assert_told(name: str, text: str, **replaced: object) -> None:
 @cache
 def _locked() -> bool:
     lock = (Path(__file__).parents[1] / 'mmlape' / 'requirements.txt').read_text()
-    packages = ('matplotlib', 'rich', 'scipy')
+    packages = ('matplotlib', 'rich', 'scipy', 'torch')
     return all(f'{name}=={version(name).partition("+")[0]} ' in lock for name in packages)
 
 

@@ -229,6 +229,29 @@ def test_a_tile_that_cannot_be_predicted_on_is_skipped_with_its_image(tmp_path):
     assert skipped[0][1] == f'{folder}/a.png: too small' and skipped[1][1].count('c.png') == 1
 
 
+@pytest.mark.parametrize(
+    ('tile', 'scale', 'ending'),
+    [
+        (20, (40, 40), 'tile=40 keeps it'),
+        (20, (20, 40), 'in the file'),
+        (20, (20, 20), None),
+        (64, (40, 40), None),  # the image is smaller than a tile
+    ],
+)
+def test_a_pipeline_that_resizes_tiles_is_logged_once(tile, scale, ending, monkeypatch):
+    class Resizing(Preparation):
+        def of_array(self, image):
+            return super().of_array(np.asarray(Image.fromarray(image).resize(scale[::-1])))
+
+    finder, logged = Finder(), []
+    finder.preparation = Resizing()
+    monkeypatch.setattr('mmlape.lab.inference.prediction.log', lambda text, level: logged.append(text))
+    model, grey = Model(finder), np.full((24, 40, 3), 120, np.uint8)  # without objects
+    for _ in range(2):
+        model.predict([grey, grey], tile=tile, overlap=4)
+    assert [line.endswith(ending) for line in logged] == ([True] if ending else [])
+
+
 def test_tiles_that_cannot_be_are_refused():
     finder = Finder()
     finder.preparation = Preparation()

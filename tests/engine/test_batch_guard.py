@@ -46,6 +46,24 @@ def test_a_policy_is_applied(cfg, processes, way, policy, lasting):
         assert batch.total == 8
 
 
+def test_a_mismatch_shows_three_options():
+    with pytest.raises(ConfigError) as caught:
+        apply_batch_policy(recipe(), 2, None)
+    for part in (
+        '= 4 images a step, but the recipe is for 8',
+        '--auto-scale-lr         lr 0.1 -> 0.05',
+        '--accumulate            optim_wrapper.accumulative_counts=2, train_cfg.max_iters 100 -> 200',
+        '--allow-batch-mismatch',
+    ):
+        assert part in str(caught.value)
+    with pytest.raises(ConfigError, match=r'(?s)lr 0.1 -> 0.15.*not possible: .*8 images are no multiple of 12'):
+        apply_batch_policy(recipe(images=3), 4, None)
+    with pytest.raises(ConfigError, match='--accumulate: .*no multiple'):
+        apply_batch_policy(recipe(images=3), 1, 'accumulate')
+    with pytest.raises(ConfigError, match='has no auto_scale_lr.base_batch_size'):
+        apply_batch_policy(recipe(base=None), 1, 'accumulate')
+
+
 def test_everything_counted_in_iterations_is_stretched():
     cfg = recipe()
     cfg.train_cfg.update(val_begin=30, dynamic_intervals=[(50, 5)])

@@ -11,6 +11,7 @@ from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from synthetic import write_log
 from torch import nn
 
+from mmlape.errors import DataError
 from mmlape.lab.analysis.gradient_norms import read_norms
 from mmlape.lab.training.hooks.gradient_norm import TAG, gradient_norms
 
@@ -117,6 +118,22 @@ def test_training_logs_and_the_plot_reads(tmp_path, python):
     assert '--log-grad-norm' in output and 'Traceback' not in output
 
 
+def logged_run(folder, values, parts=('patch_embed', 'blocks.0', 'all')):
+    """A run's log with these norms, the same for every part, at iterations 1, 2, ..."""
+    write_log(folder, [{'step': step, **{f'{TAG}{p}': v for p in parts}} for step, v in enumerate(values, 1)])
+
+
+def test_arms_of_one_name_in_two_places_stay_apart(tmp_path):
+    for place, values in (('ade', (1.0, 3.0)), ('coco', (100.0, 300.0))):
+        for seed in (1, 2):
+            logged_run(tmp_path / place / 'lape' / f'seed_{seed}', [seed * value for value in values])
+    logged_run(tmp_path / 'ade' / 'default' / 'seed_1', [7.0])
+    arms = {arm.name: arm for arm in read_norms([tmp_path / 'ade', tmp_path / 'coco'])}
+    assert list(arms) == ['default', str(tmp_path / 'ade' / 'lape'), str(tmp_path / 'coco' / 'lape')]
+    assert arms[str(tmp_path / 'ade' / 'lape')].by_depth(1000)[:, 0].tolist() == [2.0, 4.0]
+    assert arms[str(tmp_path / 'coco' / 'lape')].by_depth(1)[:, 0].tolist() == [300.0, 600.0]
+
+
 def test_a_resumed_runs_norms_are_those_of_all_its_parts(tmp_path):
     for name, norms in (('20260101_000000', {1: 8.0, 2: 2.0, 3: 9.0}), ('20260102_000000', {3: 4.0, 4: 6.0})):
         rows = [
@@ -127,3 +144,12 @@ def test_a_resumed_runs_norms_are_those_of_all_its_parts(tmp_path):
     steps, norms = arm.over_time('blocks.0')
     assert (steps.tolist(), norms.tolist()) == ([1, 2, 3, 4], [[8.0, 2.0, 4.0, 6.0]])
     assert arm.by_depth(3).tolist() == [[4.0, 4.0]]
+
+
+def test_runs_of_other_layers_are_no_arm(tmp_path):
+    for deep, shallow in ((1, 2), (2, 1)):
+        arm = tmp_path / f'arm_{deep}'
+        logged_run(arm / f'seed_{deep}', [1.0], ('patch_embed', 'blocks.0', 'blocks.1', 'all'))
+        logged_run(arm / f'seed_{shallow}', [1.0])
+        with pytest.raises(DataError, match=f'{arm.name}: its runs.* have other parts'):
+            read_norms([arm])

@@ -13,11 +13,12 @@ import tiny
 import torch
 import trouble
 from mmengine.runner import IterBasedTrainLoop
-from synthetic import write_run
+from synthetic import STACK, identity, settings, write_run
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError, TrainingError
 from mmlape.lab.config.config_file import load_config
+from mmlape.lab.decoding import decode
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.runs import locks
@@ -110,6 +111,17 @@ def test_a_resumed_run_begins_with_the_validation_that_is_missing(tmp_path, done
     assert ran == ([done] if done in (4, 6, 8, 10, 11) else [])
 
 
+def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkeypatch):
+    clock, hook = iter((100.0, 104.0, 104.0)), RunRecordHook()
+    monkeypatch.setattr('mmlape.lab.training.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
+    runner = _at(tmp_path, 5)
+    runner.val_loop = None
+    hook.before_train(runner)
+    runner.iter = 6  # the second iteration of this part has just ended: 2 seconds each, 4 are left
+    hook.after_train_iter(runner, 0)
+    assert (runner.recorder.record.iter, runner.recorder.record.eta) == (7, 8)
+
+
 # refused starts
 
 
@@ -143,6 +155,30 @@ def test_those_who_look_at_a_lock_do_not_see_each_other_and_refuse_nobody(tmp_pa
     assert running_in(tmp_path) is None
     monkeypatch.setattr(locks.time, 'sleep', lambda seconds: os.close(reader))
     os.close(lock_run(tmp_path))
+
+
+def test_a_holder_is_named_where_a_longer_one_was(tmp_path):
+    (tmp_path / 'lock').write_text(' ' * 999 + '{}')
+    lock = locks.take_lock(tmp_path / 'lock')
+    assert locks.lock_holder(tmp_path / 'lock')['pid'] == os.getpid()
+    os.close(lock)
+
+
+@pytest.mark.parametrize(
+    ('batch', 'length', 'advice'),
+    [
+        (8, 300, '--allow-different-software resumes it'),
+        (16, 300, 'resume it with its own settings'),
+        (8, 400, 'a run keeps its length'),
+    ],
+)
+def test_a_run_with_other_software_is_refused_with_what_helps(tmp_path, batch, length, advice):
+    old, new = (settings(train_cfg=dict(max_iters=count)) for count in (300, length))
+    work_dir = write_run(tmp_path, 1, 40.0, chosen=old, state='failed')
+    other = identity(1, new, total_batch=batch, stack=dict(STACK, torch='1.0'))
+    mine = replace(decode(Identity, other, work_dir), settings=new)
+    with pytest.raises(TrainingError, match=f'stack: torch 2.11.0 -> 1.0.*: {advice}'):
+        acquire(work_dir, mine, 'a.py', True)
 
 
 def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed, tmp_path):
