@@ -295,12 +295,10 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         else:
             # newer versions of torch would go by the name; and none maps a file whose name is not UTF-8
             misnamed = path.suffix == '.safetensors' or not str(path).isprintable()
+            mmap = mmap and not misnamed and zipfile.is_zipfile(path)  # files before PyTorch 1.6 are pickles
             with torch.serialization.safe_globals(_safe_globals()), path.open('rb') as file:
                 content = torch.load(
-                    file if misnamed else path,
-                    map_location=map_location,
-                    weights_only=not _trusted,
-                    mmap=mmap and not misnamed,
+                    file if misnamed else path, map_location=map_location, weights_only=not _trusted, mmap=mmap
                 )
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL `?([\w.]+\w)|(getattr of \w+)|<class '([\w.]+)'>", str(error))

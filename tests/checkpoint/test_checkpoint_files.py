@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from mmlape.checkpoint import load_backbone, opening, read_checkpoint, state_dict_of
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import rename_keys
+from mmlape.checkpoint.opening import open_file
 from mmlape.errors import CheckpointError
 
 
@@ -44,8 +45,9 @@ def test_other_kinds_by_content(tmp_path):
     save_file(tensors, tmp_path / 'a.bin')
     np.savez(tmp_path / 'a.npz', **{name: value.numpy() for name, value in tensors.items()})
     (tmp_path / 'a.npz').rename(tmp_path / 'b.bin')
-    for name in ('a.bin', 'b.bin'):
-        load_backbone(model := vit(), str(tmp_path / name))
+    torch.save(tensors, tmp_path / 'd.bin', _use_new_zipfile_serialization=False)  # as PyTorch before 1.6
+    for name in ('a.bin', 'b.bin', 'd.bin'):
+        load_backbone(model := vit(), open_file(tmp_path / name, mmap=True))
         assert_same(model, tensors)
     with zipfile.ZipFile(tmp_path / 'c.pth', 'w') as archive:
         archive.writestr('photo.jpg', b'')

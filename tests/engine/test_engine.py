@@ -117,7 +117,7 @@ def test_what_a_kill_left_half_written_is_deleted(tmp_path):
 # processes, batch, precision
 
 
-def test_hooks_are_put_in_once_and_those_of_earlier_versions_left_out():
+def test_hooks_are_put_in_once():
     cfg = ConfigDict(custom_hooks=[dict(type='mmlape.NaNGuardHook', priority=0)])
     for _ in range(2):
         hooks.install(cfg, *hooks.ALWAYS)

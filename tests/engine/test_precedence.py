@@ -234,7 +234,7 @@ def test_options_of_train_and_test_win_over_the_config(
     with recorded() as (patch, calls):
         main(['train', str(config), '--auto-scale-lr', *work_dir, *option('--seed', other_seed), *changes])
         plan = plan_of(*calls.pop())
-        patch.setattr(evaluator, '_weights', lambda _: None)
+        patch.setattr(evaluator, 'open_file', lambda *_, **__: None)
         patch.setattr(evaluator.InitialModel, 'build', lambda *_: None)
         patch.setattr(evaluator, '_check_inputs', stop)
         assert main(['test', str(config), str(tmp_path / 'weights.pth'), *work_dir, *changes]) == 1

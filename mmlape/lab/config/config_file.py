@@ -248,7 +248,8 @@ def _value(option: str, text: str) -> Any:
     if ',' not in text and not text.lstrip().startswith(('[', '(')):
         return text
     try:
-        return _with_spaces(DictAction._parse_iterable(_marked(text)))
+        marked = re.sub(r'(?<=[^\s,(\[]) +(?=[^\s,)\]])', lambda spaces: _SPACE * len(spaces[0]), text)
+        return _with_spaces(DictAction._parse_iterable(marked))
     except (AssertionError, RecursionError) as error:
         reason = error if isinstance(error, AssertionError) else 'not a Python literal'
         raise ConfigError(f"--cfg-options '{option}': {reason}") from error
@@ -256,11 +257,6 @@ def _value(option: str, text: str) -> Any:
 
 _SPACE = '\0'
 """For a space between words while MMEngine parses a list, where it leaves out all spaces."""
-
-
-def _marked(text: str) -> str:
-    between = r'(?<=[^\s,(\[]) +(?=[^\s,)\]])'
-    return re.sub(between, lambda spaces: _SPACE * len(spaces[0]), text)
 
 
 def _with_spaces(value: Any) -> Any:

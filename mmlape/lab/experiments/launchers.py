@@ -139,7 +139,8 @@ class DevicePool:
         """Return how many runs share a GPU now; more than any number if one has it alone."""
         if lock_holder(self._file(device)) is not None:
             return math.inf
-        return sum(lock_holder(file) is not None for file in self._shared_files(device))
+        shared = self.folder.glob(f'{glob.escape(self._file(device).stem)}.share*')
+        return sum(lock_holder(file) is not None for file in shared)
 
     def _free_file(self, device: Device) -> Path:
         """Return the file to lock for one more run on a GPU that has room."""
@@ -148,9 +149,6 @@ class DevicePool:
         numbers = range(1, self.shares + 1)
         files = (self._file(device).with_suffix(f'.share{number}') for number in numbers)
         return next(file for file in files if lock_holder(file) is None)
-
-    def _shared_files(self, device: Device) -> list[Path]:
-        return list(self.folder.glob(f'{glob.escape(self._file(device).stem)}.share*'))
 
     def _file(self, device: Device) -> Path:
         return self.folder / f'{re.sub(r"[^A-Za-z0-9.-]", "_", device.key)}.lock'

@@ -113,7 +113,8 @@ def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
     Raises:
         MMLaPEError: What would have ended the run.
     """
-    place = _existing(default_work_dir(cfg, work_dir))
+    wanted = default_work_dir(cfg, work_dir)
+    place = next(path for path in (wanted, *wanted.parents) if path.is_dir())
     folder = tempfile.TemporaryDirectory(dir=place, prefix='.smoke-', ignore_cleanup_errors=True)
     with folder as scratch:
         tried = copy.deepcopy(cfg)
@@ -132,11 +133,6 @@ def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
         hours=seconds / 3600,
         disk_mib=facts['checkpoints'] * saved / MIB,
     )
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
 def _part(cfg: Config, scratch: str, options: dict) -> dict:

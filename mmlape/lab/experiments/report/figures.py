@@ -4,7 +4,7 @@ Arms that differ only in the fraction of the training images are drawn against i
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -101,7 +101,8 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     Return None where too few seeds give no interval, and for more metrics than a figure has room for.
     """
     chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
-    if not _has_intervals(chosen):
+    # there may be too few seeds for any
+    if all(test.low is None for compared in chosen for test in (compared.welch, compared.paired)):
         return None
     pairs = list(dict.fromkeys((compared.arm, compared.baseline) for compared in reversed(chosen)))
     metrics = list(dict.fromkeys(compared.metric for compared in chosen))
@@ -126,11 +127,6 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     title = wrapped(f'points above the baseline {pairs[0][1]}', 90) if single else 'points'
     figure.legend(title=title, loc='outside lower center', ncols=2, frameon=False, fontsize=_TEXT)
     return save_figure(figure, path)
-
-
-def _has_intervals(comparisons: Iterable[Comparison]) -> bool:
-    """Check whether there are seeds enough for an interval of one of the differences."""
-    return any(test.low is not None for compared in comparisons for test in (compared.welch, compared.paired))
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:

@@ -34,11 +34,6 @@ _TESTS = (
 )
 
 
-def paper_figure(result: ArmResult, metric: str) -> str:
-    """Return the paper's result for an arm's config, as the paper prints it."""
-    return result.paper.results.get(metric, DASH) if result.paper else DASH
-
-
 def results_table(report: Report) -> pd.DataFrame:
     """Build the table of all arms, baselines marked, with the paper's results where known."""
     rows = []
@@ -48,7 +43,8 @@ def results_table(report: Report) -> pd.DataFrame:
         name = result.name + ', baseline' * (result.name in report.baselines)
         for metric in result.metrics or (DASH,):
             head = (name, result.title or DASH, model, label(metric), seeds)
-            rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))
+            printed = result.paper.results.get(metric, DASH) if result.paper else DASH
+            rows.append((*head, *_averages(result, metric), printed))
     columns = ('arm', 'title', 'model', 'metric', 'seeds', *_AVERAGES, "paper's figure")
     table = _of_evaluations(text_table(columns, rows, 5), report.has_best)
     if (table["paper's figure"] == DASH).all():

@@ -253,7 +253,11 @@ class FrozenPart:
                 self._blank = torch.zeros((), requires_grad=True)
                 with self.replaying():
                     unseen = self._losses(collate([view.sample() for view in views]))
-                apart = [key for key in seen if not _close(seen[key], unseen[key])]
+                apart = [
+                    key
+                    for key in seen
+                    if not torch.allclose(seen[key], unseen[key], rtol=1e-3, atol=1e-5, equal_nan=True)
+                ]
                 if not apart and not _reaches(unseen, self._blank):
                     return views[0]
         finally:
@@ -283,10 +287,6 @@ class FrozenPart:
             losses = self.model(**self.model.data_preprocessor(dict(data), True), mode='loss')
         flat = {key: value if is_seq_of(value, Tensor) else [value] for key, value in losses.items()}
         return {key: torch.stack([one.float().sum() for one in values]) for key, values in flat.items()}
-
-
-def _close(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def _reaches(losses: Mapping[str, Tensor], image: Tensor) -> bool:

@@ -141,12 +141,8 @@ class FeatureStore:
 def _crc(tensors: Iterator[Tensor]) -> str:
     total = 0
     for tensor in tensors:
-        total = zlib.crc32(_bytes(tensor), total)
+        total = zlib.crc32(tensor.contiguous().reshape(-1).view(torch.uint8).numpy(), total)
     return f'{total:08x}'
-
-
-def _bytes(tensor: Tensor) -> np.ndarray:
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def parts_of(thing: Any) -> Iterator[Any]:

@@ -157,12 +157,10 @@ class SavePredictionsHook(Hook):
         for sample in outputs:
             if 'pred_sem_seg' in sample:
                 self._save_map(sample, dataset)
+            elif 'pred_instances' in sample:
+                self.rows.append(_instances(sample, dataset))
             else:
-                if 'pred_instances' in sample:
-                    rows = _instances(sample, dataset)
-                else:
-                    rows = [_label(sample, dataset)]
-                self.rows.append(rows)
+                self.rows.append([_label(sample, dataset)])
 
     def after_test(self, runner) -> None:
         """Write ``predictions.json``, in the order of the dataset and with each image once."""

@@ -269,11 +269,9 @@ def finite(values: dict[str, Any]) -> dict[str, float | None]:
 
     None instead of NaN.
     """
-    plain = {key: _unwrapped(value) for key, value in values.items()}
+    plain = {
+        key: value.item() if hasattr(value, 'item') and math.prod(value.shape) == 1 else value
+        for key, value in values.items()
+    }
     numbers = {key: value for key, value in plain.items() if isinstance(value, int | float)}
     return {key: float(value) if math.isfinite(value) else None for key, value in numbers.items()}
-
-
-def _unwrapped(value: Any) -> Any:
-    """Return the Python object of an array or a tensor with one element."""
-    return value.item() if hasattr(value, 'item') and math.prod(value.shape) == 1 else value
