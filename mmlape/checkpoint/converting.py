@@ -124,7 +124,7 @@ def publish(
         weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook, timm or DeiT
             keeps.
         config: Text of the config, of `mmlape.lab.config.stored_config.published_config`.
-        leave_out: Takes tensors out, and returns what the file says of them: `mmlape.checkpoint.frozen.take_frozen`.
+        leave_out: Takes tensors out, and returns what the file says of them, as `take_frozen` does.
 
     Returns:
         The file.
