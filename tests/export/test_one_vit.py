@@ -33,14 +33,14 @@ test_pipeline.insert(1, dict(type='Resize', scale=(32, 32)))
 
 
 def models_over_one_vit(folder, data, backbone):
-    """Return two models by name."""
+    """Return a config, and two models of it by name."""
     cfg = load_config(tiny.write_config(folder, data, EXTRA.format(backbone=backbone)))
     models = {name: init_model(cfg, None, 'cpu') for name in 'ab'}
     models['b'].backbone.vit.load_state_dict(models['a'].backbone.vit.state_dict())
     with torch.no_grad():  # far from a draw
         for model in models.values():
             model.decode_head.conv_seg.weight.mul_(30)
-    return models
+    return cfg, models
 
 
 @pytest.fixture(scope='module')
@@ -48,9 +48,9 @@ def case(tmp_path_factory):
     """Two files of models whose frozen ViT is the same, in a folder, and the folder of images."""
     folder = tmp_path_factory.mktemp('models')
     data = tiny.write_data(folder / 'data', train=1, val=2)
-    models = models_over_one_vit(folder, data, PLAIN)
+    cfg, models = models_over_one_vit(folder, data, PLAIN)
     for name, model in models.items():
-        meta = dict(cfg=model.cfg.pretty_text, dataset_meta=dict(classes=list(model.classes)))
+        meta = dict(cfg=cfg.pretty_text, dataset_meta=dict(classes=list(model.classes)))
         torch.save(dict(state_dict=model.state_dict(), meta=meta), folder / f'{name}.pth')
     return models, folder, data / 'images/validation'
 
@@ -89,7 +89,7 @@ def test_files_are_those_of_each_model_alone(case, tmp_path, passes):
 
 @pytest.mark.parametrize('backbone', [PLAIN, READ_ONLY], ids=['plain', 'read-only'])
 def test_logits_are_those_of_each_model_alone_to_the_bit(backbone, tmp_path, passes):
-    models = models_over_one_vit(tmp_path, tiny.write_data(tmp_path / 'data', train=1, val=1), backbone)
+    _, models = models_over_one_vit(tmp_path, tiny.write_data(tmp_path / 'data', train=1, val=1), backbone)
     image = np.random.default_rng(0).integers(0, 256, (48, 48, 3), np.uint8)
     inputs = [models['a'].preparation.of_array(image)] * 2
     alone = [predict_batch(model, inputs)[1].seg_logits.data for model in models.values()]
