@@ -14,7 +14,7 @@ from mmlape.checkpoint import gate
 from mmlape.checkpoint.heads import toolbox_file
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
-from mmlape.checkpoint.opening import AVERAGES, averages_only, open_file, require_finite, state_dict_of
+from mmlape.checkpoint.opening import AVERAGES, OpenedFile, averages_only, open_file, require_finite, state_dict_of
 from mmlape.checkpoint.trained_alone import KEY as FROZEN
 from mmlape.checkpoint.trained_alone import FrozenPart, frozen_parts
 from mmlape.errors import CheckpointError
@@ -42,7 +42,7 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         CheckpointError: If the target has no place for something that the file tells of its model, or the backbone
             has no such target.
     """
-    file = open_file(src)
+    file = _complete(src)
     metadata = read_metadata(file)
     if to in TOOLBOXES:
         tensors, dropped = toolbox_file(file.tensors, to, src)
@@ -84,10 +84,8 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     dtypes: dict[str, torch.dtype] = {}
     shapes, recorded = None, None
     for path in files:
-        file = open_file(path)
+        file = _complete(path)
         tensors = file.tensors
-        if frozen_parts(file):
-            raise CheckpointError(f'{path}: holds what was trained alone: average complete checkpoints')
         require_finite(tensors, path)
         of_file, metadata = {name: value.shape for name, value in tensors.items()}, read_metadata(file)
         shapes, recorded = shapes or of_file, recorded or metadata
@@ -124,7 +122,7 @@ def publish(
         weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook, timm or DeiT
             keeps.
         config: Text of the config, of `mmlape.lab.config.stored_config.published_config`.
-        leave_out: Takes tensors out, and returns what the file says of them: `mmlape.checkpoint.frozen.take_frozen`.
+        leave_out: Takes tensors out, and returns what the file says of them, as `take_frozen` does.
 
     Returns:
         The file.
@@ -136,7 +134,7 @@ def publish(
     dst = Path(dst)
     if dst.suffix != '.safetensors':
         raise CheckpointError(f'{dst}: published weights are a .safetensors file: end the name so')
-    file = open_file(src)
+    file = _complete(src)
     content, metadata = file.content, read_metadata(file)
     averages = [key for key in AVERAGES if key in content]
     if weights == 'ema' and averages:
@@ -158,6 +156,14 @@ def publish(
     texts = {'cfg': config, FROZEN: told if frozen else ''}
     write_tensors(tensors, written, overwrite=True, metadata=replace(metadata, backbones=backbones), texts=texts)
     return written.replace(dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}'))
+
+
+def _complete(path: str | Path) -> OpenedFile:
+    """Open a checkpoint that lacks nothing."""
+    file = open_file(path)
+    if frozen_parts(file):
+        raise CheckpointError(f'{path}: holds what was trained alone: give the complete checkpoint')
+    return file
 
 
 def _published(record: dict[str, Any], src: str | Path, name: str) -> dict[str, Any]:

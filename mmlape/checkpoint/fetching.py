@@ -65,7 +65,8 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
         raise CheckpointError(f'checkpoint {url}: not an address that is read; download it and name the file')
     target = cached_path(url)
     try:
-        _download(url, target)
+        if not target.is_file():
+            _download(url, target)
     # RuntimeError: torch.hub's, for another hash
     except (OSError, RuntimeError, HTTPException) as error:
         raise CheckpointError(
@@ -81,6 +82,8 @@ def hub_file(name: str, cached_only: bool = False) -> Path:
     owner, _, rest = rest.partition('/')
     repository, _, file = rest.partition('/')
     repository, _, revision = f'{owner}/{repository}'.partition('@')
+    if file and not {'', '.', '..'}.isdisjoint(file.split('/')):
+        raise CheckpointError(f'checkpoint {name}: names no file of a repository')
     reason = 'huggingface_hub is not installed'
     with contextlib.suppress(ImportError):
         import huggingface_hub as hub

@@ -238,7 +238,8 @@ def completed(file: OpenedFile, model: nn.Module) -> OpenedFile:
     parts = frozen_parts(file)
     tensors = file.tensors if parts else {}
     for name, part in parts.items():
-        backbone = parts_with_adapter(model).get(name) or parts_with_adapter(model).get('')
+        backbones = parts_with_adapter(model)
+        backbone = backbones.get(name) or backbones.get('')
         if backbone is None:
             raise CheckpointError(f'checkpoint {file.path}: was trained over a frozen {name}, which the model lacks')
         own = named_checkpoint(backbone)
@@ -249,7 +250,10 @@ def completed(file: OpenedFile, model: nn.Module) -> OpenedFile:
                 f'checkpoint {file.path}: holds what was trained; its frozen {name} is that of '
                 f"{part.init_cfg['checkpoint']}, which is not there: download it, or put it into the file's folder"
             )
-        load_backbone(backbone, **dict(part.init_cfg, checkpoint=source))
+        opened = open_file(source)
+        if frozen_parts(opened):
+            raise CheckpointError(f'checkpoint {file.path}: {source} lacks frozen tensors itself: give a complete one')
+        load_backbone(backbone, **dict(part.init_cfg, checkpoint=opened))
         state = backbone.state_dict()
         missing = {key: value for key, value in state.items() if f'{name}.{key}' not in tensors}
         if (found := digest_of_tensors(missing)) != part.digest:

@@ -9,12 +9,13 @@ was started: by an address, or by a file whose folder is not told.
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlape.checkpoint.fetching import cached_path, hub_file, is_address, is_on_hub
 from mmlape.checkpoint.opening import OpenedFile, open_file
@@ -41,27 +42,87 @@ class FrozenPart(NamedTuple):
     init_cfg: dict[str, Any]  # how the part was started
 
 
-def record(init_cfg: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenPart:
-    """Return what a file without these tensors says of them."""
-    options = {key: init_cfg[key] for key in OPTIONS if key in init_cfg}
-    if not is_on_hub(options['checkpoint']) and not is_address(options['checkpoint']):
-        options['checkpoint'] = Path(options['checkpoint']).name
-    return FrozenPart(digest_of_tensors(tensors), options)
+def take_frozen(
+    model: nn.Module, frozen: Sequence[str], tensors: dict[str, Tensor], path: str | os.PathLike
+) -> dict[str, FrozenPart]:
+    """Take those tensors of a file out that are still, to the bit, what its frozen backbones were started from.
+
+    A table that was resized stays.
+
+    Args:
+        model: The file's model, as it is started.
+        frozen: Names of its frozen parts.
+        tensors: Of the file; loses some.
+        path: Of the file, for messages.
+
+    Returns:
+        What the file is to say of them, by the name of the backbone.
+
+    Raises:
+        CheckpointError: There are none.
+    """
+    parts = {}
+    for name, backbone in model.named_modules():
+        inside = tuple(f'{one}.' for one in frozen if f'{one}.'.startswith(f'{name}.'))
+        report = getattr(backbone, 'load_report', None)  # of the file that its init_cfg names
+        if not inside or not report:
+            continue
+        same = {
+            key: value
+            for key, value in backbone.state_dict().items()
+            if f'{name}.{key}'.startswith(inside)
+            and key not in report.resized
+            and _equal(value, tensors.get(f'{name}.{key}'))
+        }
+        if same:
+            (cfg,) = [backbone.init_cfg] if isinstance(backbone.init_cfg, Mapping) else backbone.init_cfg
+            options = {key: cfg[key] for key in OPTIONS if key in cfg}
+            if not is_on_hub(cfg['checkpoint']) and not is_address(cfg['checkpoint']):
+                options['checkpoint'] = Path(cfg['checkpoint']).name
+            parts[name] = FrozenPart(digest_of_tensors(same), options)
+        for key in same:
+            del tensors[f'{name}.{key}']
+    if not parts:
+        raise CheckpointError(
+            f'{path}: no backbone of its model is frozen, with a file that its init_cfg names and whose tensors it '
+            'still has: publish it without --trained-only'
+        )
+    return parts
+
+
+def _equal(one: Tensor, other: Tensor | None) -> bool:
+    return other is not None and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def frozen_parts(file: OpenedFile) -> dict[str, FrozenPart]:
     """Return what a file says of tensors that it lacks, by the name of their part.
 
     Raises:
-        CheckpointError: It is none of `record`.
+        CheckpointError: It is none of `take_frozen`.
     """
     try:
         parts = {name: FrozenPart(**part) for name, part in json.loads(file.meta.get(KEY, '{}')).items()}
-        if all(set(part.init_cfg) <= {*OPTIONS} and Path(part.init_cfg['checkpoint']) for part in parts.values()):
+        if all(name and _is_valid(part) for name, part in parts.items()):
             return parts
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise CheckpointError(f'checkpoint {file.path}: what it says of its frozen part cannot be read')
+
+
+def _is_valid(part: FrozenPart) -> bool:
+    checkpoint, grid, *flags = (part.init_cfg.get(key) for key in OPTIONS)
+    sides = grid if isinstance(grid, list) else [grid or 1]
+    return (
+        set(part.init_cfg) <= {*OPTIONS}
+        and isinstance(part.digest, str)
+        and 0 < len(os.fsencode(_name_of(checkpoint))) < 200
+        and all(isinstance(side, int) for side in sides)
+        and all(isinstance(flag, bool | None) for flag in flags)
+    )
+
+
+def _name_of(checkpoint: str) -> str:
+    return cached_path(checkpoint).name if is_address(checkpoint) else Path(checkpoint).name
 
 
 def find(checkpoint: str, beside: str) -> Path | None:
@@ -73,7 +134,7 @@ def find(checkpoint: str, beside: str) -> Path | None:
         with contextlib.suppress(CheckpointError):
             return hub_file(checkpoint, cached_only=True)
         return None
-    name = cached_path(checkpoint).name if is_address(checkpoint) else Path(checkpoint).name
+    name = _name_of(checkpoint)
     places = Path(beside).with_name(name), Path(torch.hub.get_dir(), 'checkpoints', name)
     return next((place for place in places if place.is_file()), None)
 

@@ -116,8 +116,8 @@ def _publish(args: argparse.Namespace) -> None:
 
 def _leave_out(src: str) -> Callable[['dict[str, Tensor]'], 'dict[str, FrozenPart]']:
     """Return what takes the frozen tensors of a checkpoint out, and says what they are."""
-    from mmlape.checkpoint.frozen import take_frozen
     from mmlape.checkpoint.opening import open_file
+    from mmlape.checkpoint.trained_alone import take_frozen
     from mmlape.lab.training.frozen.started import started_model
 
     model, frozen = started_model(open_file(src, mmap=True))

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     trained = {name: open_trained(named, args.cfg_options) for name, named in words.items()}
     if not outs:
         outs = {name: one.work_dir() / 'predicted' for name, one in trained.items()}
-        if len({*outs.values()}) < len(outs):
+        if len({out.resolve() for out in outs.values()}) < len(outs):
             raise ConfigError(f'{listed([*outs])} are of no folders of their own: give --out')
         for out in () if clip else outs.values():
             images_to_predict(args.images, out, args.overwrite)

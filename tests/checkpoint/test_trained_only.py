@@ -1,5 +1,7 @@
 """Files of what was trained: with the file of their frozen part they are the complete checkpoint."""
 
+import contextlib
+import json
 import shutil
 
 import numpy as np
@@ -7,14 +9,16 @@ import pytest
 import tiny
 import torch
 from config_helpers import build
+from each import each
 
 import mmlape
-from mmlape.checkpoint.converting import average
-from mmlape.checkpoint.opening import read_checkpoint
+from mmlape.checkpoint import converting
+from mmlape.checkpoint.converting import average, convert
+from mmlape.checkpoint.opening import OpenedFile, read_checkpoint
+from mmlape.checkpoint.trained_alone import KEY, frozen_parts, frozen_tensors
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.inference.evaluator import test as evaluate
 from mmlape.lab.inference.run_model import predict_batch
 from mmlape.lab.training.trainer import train
 
@@ -72,7 +76,7 @@ def assert_complete(found, expected):
     assert torch.equal(found[1].seg_logits.data, expected[1].seg_logits.data)
 
 
-def test_the_file_and_that_of_its_vit_are_the_complete_checkpoint(beside, tmp_path):
+def test_the_file_and_that_of_its_vit_are_the_complete_checkpoint(beside):
     folder, config, file = beside
     stored = read_checkpoint(file)
     assert not any('.blocks.' in name for name in stored) and file.stat().st_size < (folder / 'vit.pth').stat().st_size
@@ -81,19 +85,14 @@ def test_the_file_and_that_of_its_vit_are_the_complete_checkpoint(beside, tmp_pa
     assert_complete(outputs(file), complete)
     (file.parent / 'vit.pth').unlink()
     assert_complete(outputs(config, file), complete)  # the config names the ViT's file
-    best = next((folder / 'run').glob('best_*.pth'))
-    first, second = (evaluate(load_config(config), one, tmp_path / one.stem)['metrics'] for one in (best, file))
-    assert first == second
 
 
+@pytest.mark.parametrize('trained', ['plain'], indirect=True)
 def test_training_starts_from_it_as_from_the_complete_checkpoint(beside, tmp_path):
     """With images of another size, too, and with the ViT trained."""
     folder, config, file = beside
     best = next((folder / 'run').glob('best_*.pth'))
-    key = 'model.backbone.vit' if 'vit' in load_config(config).model.backbone else 'model.backbone'
-    changes = {f'{key}.img_size': 48, f'{key}.frozen': False, 'train_cfg.max_iters': 2}
-    if key.endswith('vit'):
-        del changes[f'{key}.frozen']  # nothing flows through it
+    changes = {'model.backbone.img_size': 48, 'model.backbone.frozen': False, 'train_cfg.max_iters': 2}
     for name, start in (('a', best), ('b', file)):
         train(load_config(config, dict(changes, load_from=str(start))), tmp_path / name, seed=1)
     assert tiny.difference(tmp_path / 'a/iter_2.pth', tmp_path / 'b/iter_2.pth') == 0
@@ -110,8 +109,13 @@ def test_a_frozen_part_that_is_missing_or_another_one_is_refused(trained, tmp_pa
     with pytest.raises(CheckpointError, match=f'over another backbone than that of {file.parent}/vit.pth'):
         mmlape.load(file, device='cpu')
     file.with_name('vit.pth').unlink()
-    with pytest.raises(CheckpointError, match='average complete checkpoints'):
-        average([file, file], tmp_path / 'mean.pth')
+    for work in (
+        lambda: average([file, file], tmp_path / 'a.pth'),
+        lambda: convert(file, tmp_path / 'a.pth', 'mmseg'),
+        lambda: converting.publish(file, tmp_path / 'a.safetensors'),
+    ):
+        with pytest.raises(CheckpointError, match='give the complete checkpoint'):
+            work()
 
 
 def test_what_is_trained_is_not_left_out(trained, tmp_path, capsys):
@@ -119,7 +123,38 @@ def test_what_is_trained_is_not_left_out(trained, tmp_path, capsys):
     stored = read_checkpoint(next((folder / 'run').glob('best_*.pth')))
     torch.save({key: value + 1 for key, value in read_checkpoint(folder / 'vit.pth').items()}, folder / 'other.pth')
     text = stored['meta']['cfg']
-    for change in [('frozen=True', 'frozen=False'), ('vit.pth', 'other.pth')]['read-only' in text :]:
-        torch.save(dict(stored, meta=dict(cfg=text.replace(*change))), tmp_path / 'a.pth')
+    without, address = 'publish it without --trained-only', 'http://127.0.0.1:9/vit.pth'
+    changes = [
+        ('frozen=True', 'frozen=False', without),
+        (str(folder / 'vit.pth'), str(folder / 'other.pth'), without),
+        (str(folder / 'vit.pth'), address, 'cannot be downloaded (refused, '),
+    ]
+    for old, new, reason in changes['read-only' in text :]:
+        torch.save(dict(stored, meta=dict(cfg=text.replace(old, new))), tmp_path / 'a.pth')
         assert publish(tmp_path / 'a.pth', tmp_path / 'x.safetensors') == 1
-        assert 'publish it without --trained-only' in capsys.readouterr().err
+        assert reason in capsys.readouterr().err
+
+
+def test_a_file_that_names_others_reads_none_outside_its_folder(tmp_path):
+    secret, folder = tmp_path / 'secret.pth', tmp_path / 'in'
+    folder.mkdir()
+    torch.save({'a': torch.ones(1)}, secret)
+    names = ['', '.', '/', '..', '../secret.pth', str(secret), f'file://{secret}', 'https://', 'http://[', 'x' * 300]
+    hub = [f'hf://o/n/{secret}', 'hf://o/n/../../secret.pth', 'hf://', '\ud800', 'a\0']
+    for name in each(names + hub):
+        parts = {'backbone': dict(digest='0', init_cfg=dict(checkpoint=name))}
+        file = OpenedFile({'meta': {KEY: json.dumps(parts)}}, str(folder / 'a.safetensors'))
+        with contextlib.suppress(CheckpointError):
+            assert frozen_tensors(file) == {}
+    for part in each([dict(digest=1), dict(init_cfg=dict(checkpoint='x', grid='y')), dict(init_cfg={}), dict(more=1)]):
+        parts = {'backbone': dict(digest='0', init_cfg=dict(checkpoint='x')) | part}
+        with pytest.raises(CheckpointError, match='what it says of its frozen part cannot be read'):
+            frozen_parts(OpenedFile({'meta': {KEY: json.dumps(parts)}}))
+
+
+def test_a_frozen_part_is_of_a_complete_file(beside):
+    """A file that names itself, too."""
+    _, _, file = beside
+    shutil.copy(file, file.parent / 'vit.pth')
+    with pytest.raises(CheckpointError, match=r'vit\.pth lacks frozen tensors itself'):
+        mmlape.load(file, device='cpu')

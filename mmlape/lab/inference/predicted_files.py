@@ -176,7 +176,9 @@ def predict_files(
     named = model if isinstance(model, Mapping) else {'': model}
     models, outs = list(named.values()), [Path(one) for one in ([out] if isinstance(out, str | Path) else out)]
     tiling = models[0].tiling(tile, overlap)
-    found, *_ = [images_to_predict(images, one, overwrite) for one in outs]
+    found, *others = [images_to_predict(images, one, overwrite) for one in outs]
+    outside = set(found).intersection(*others)
+    found = [path for path in found if path in outside]
     root = Path(images) if Path(images).is_dir() else Path(images).parent
     names = [path.relative_to(root) for path in found]
     skipped: list = []

@@ -34,7 +34,7 @@ def export(trained: Trained | Mapping[str, Trained], form: Form, out: str | Path
         exported, notes = _exported(trained, form, labels)
         return export_graph(exported, form, out, notes)
     parts = {name: _exported(one, form, labels) for name, one in trained.items()}
-    notes = {f'{name}.{key}': value for name, (_, own) in parts.items() for key, value in own.items()}
+    notes = {f'{name}/{key}': value for name, (_, own) in parts.items() for key, value in own.items()}
     graph = ExportedTogether({name: part for name, (part, _) in parts.items()}).eval()
     return export_graph(graph, form, out, notes | graph.given.notes() | dict(models=json.dumps(list(parts))))
 

@@ -142,7 +142,7 @@ def trained_words(words: Sequence[str]) -> dict[str, list[str]]:
     One model has no name.
 
     Raises:
-        ConfigError: A model is given twice.
+        ConfigError: Two models have one name.
     """
     groups: list[list[str]] = []
     for word in words:
@@ -152,12 +152,13 @@ def trained_words(words: Sequence[str]) -> dict[str, list[str]]:
             groups.append([word])
     if len(groups) == 1 or any(len(group) == 1 and is_config(group[0]) for group in groups):
         return {'': list(words)}  # what is no model is refused where it is opened
-    paths = [Path(os.path.abspath(group[-1])) for group in groups]
-    paths = [path if path.is_dir() else path.with_suffix('') for path in paths]
+    lasts = [group[-1] for group in groups]
+    plain = [one if Path(one).is_dir() or is_on_hub(one) else os.path.splitext(one)[0] for one in lasts]
+    paths = [Path(os.path.abspath(one)) for one in plain]
     shared = os.path.commonpath([path.parent for path in paths])
     names = ['-'.join(path.relative_to(shared).parts) for path in paths]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f'{twice} is given twice: give each model once')
+        raise ConfigError(f'two models have the name {twice}: give each once, and files of different names')
     return dict(zip(names, groups))
 
 

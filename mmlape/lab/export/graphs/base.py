@@ -113,7 +113,7 @@ class ExportedTogether(Exported):
         first = next(iter(parts.values()))
         super().__init__(first.model, first.given)
         self.parts = nn.ModuleList(parts.values())
-        self.outputs = tuple(f'{name}.{output}' for name, part in parts.items() for output in part.outputs)
+        self.outputs = tuple(f'{name}/{output}' for name, part in parts.items() for output in part.outputs)
         self.shared = SharedPart({name: part.model for name, part in parts.items()})
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:

@@ -133,7 +133,7 @@ class Graph:
         except Exception as error:  # onnxruntime has types of its own for each fault
             raise self._unreadable(error) from error
         self._session = session
-        self._prefix = f'{model}.' if model else ''
+        self._prefix = f'{model}/' if model else ''
         notes: dict[str, str] = session.get_modelmeta().custom_metadata_map
         self.notes = notes | _below(self._prefix, notes)
         self._declared = _below(self._prefix, {one.name: (one.type, one.shape) for one in session.get_outputs()})
