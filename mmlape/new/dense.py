@@ -10,7 +10,6 @@ import mmcv
 
 from mmlape.lab.datasets.images import Annotated, ImageLoader, Size, require_annotated_size
 from mmlape.lab.inference.tiling import Tiling
-from mmlape.errors import DataError
 from mmlape.new.found_data import LEAST, Found, Part, Sample
 
 TRAINED = 2 / 3
@@ -21,6 +20,8 @@ MIN_KEPT = 0.3
 
 class Dense(Found):
     """What `divide_areas` divides: each image's annotation is of its pixels."""
+
+    too_few = '; a single image is divided where it is too large to be resized'
 
     @abstractmethod
     def annotated(self, sample: Sample) -> Size:
@@ -37,11 +38,8 @@ class Dense(Found):
         """Divide images, or each one by area if there are few, and these are seen by windows."""
         if 'val' not in self.of_split and len(self.of_split['train']) < LEAST and tiling:
             self.divide_areas(seed)
-            return
-        try:
+        else:
             super().divide(tiling, seed, single)
-        except DataError as error:
-            raise DataError(f'{error}; one image alone is divided where it is too large to be resized') from error
 
     def divide_areas(self, seed: int) -> None:
         """Divide each image by a line across its longer side, one part for training and one for validation.
