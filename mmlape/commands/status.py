@@ -1,5 +1,5 @@
 """Show every run below a folder, of `mmlape train` or `mmlape multi-seed`: state, progress, images per second, time
-left, last metric, host, and why it is not running; below, what is stored of frozen ViTs. Reads only the disk, so it
+left, last metric, host, and why it is not running; above, what is stored of frozen ViTs. Reads only the disk, so it
 works on any machine that sees the folder."""
 
 import argparse
@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return 0
     else:
+        if stored := describe_stored():
+            print(stored)
         console().print(table(rows(args.work_dir)))
         for verdict in until.verdicts() if (until := read_until(args.work_dir)) else ():
             print(verdict)
-        if stored := describe_stored():
-            print(stored)
     return 0

@@ -21,6 +21,8 @@ MIN_KEPT = 0.3
 class Dense(Found):
     """What `divide_areas` divides: each image's annotation is of its pixels."""
 
+    too_few = '; a single image is divided where it is too large to be resized'
+
     @abstractmethod
     def annotated(self, sample: Sample) -> Size:
         """Return the size that an annotation says of its image."""

@@ -83,6 +83,7 @@ class Found(ABC):
     of_split: dict[str, list[Sample]] = field(default_factory=dict)
     unit: ClassVar[str] = ''  # what an annotation is, where it is not the folder of an image
     sets: ClassVar[str] = 'Main'  # Pascal VOC's lists for the task
+    too_few: ClassVar[str] = ''  # for the message
 
     @abstractmethod
     def summarise(self) -> None:
@@ -223,7 +224,7 @@ class Found(ABC):
             return
         samples, chosen, blocks = self.of_split['train'], set[str](), []
         for group in self.groups():
-            require_enough(len(group))
+            require_enough(len(group), self.too_few)
             images = [sample.image for sample in group]
             clips = [
                 [images[place] for place in clip]
@@ -264,12 +265,12 @@ class Found(ABC):
         return set()
 
 
-def require_enough(count: int) -> None:
+def require_enough(count: int, advice: str = '') -> None:
     """Raise DataError for fewer images than ``LEAST``."""
     if count < LEAST:
         raise DataError(
             f'{count} images with labels: training and validation need {LEAST} at least, and a '
-            'useful model forty or more'
+            f'useful model forty or more{advice}'
         )
 
 

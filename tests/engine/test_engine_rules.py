@@ -17,7 +17,7 @@ from mmengine.dataset import DefaultSampler
 from mmengine.hooks import EarlyStoppingHook as MMEngineHook
 from torch import nn
 
-from mmlape.errors import NotFiniteError
+from mmlape.errors import NotFiniteError, TrainingError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.inference.evaluator import _result
 from mmlape.lab.runs import record
@@ -113,6 +113,13 @@ def test_a_batch_is_its_samples_one_by_one():
     seeding.seed_everything(1)
     plain, _ = seeding.SeededDataset(Noise()).__getitems__([3, 4])  # without seeds: the common generators go on
     assert plain[1:] == (expected[0], expected[1].item()) and np.random.rand() != expected[0]
+
+
+def test_a_dataset_whose_samples_are_stored_does_not_change():
+    dataset = seeding.SeededDataset(Noise())
+    dataset.read_from(lambda index, view: index)
+    with pytest.raises(TrainingError, match='pipeline of a dataset'):
+        dataset.pipeline = []
 
 
 def test_a_pass_after_a_skipped_one_is_complete():

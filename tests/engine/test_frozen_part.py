@@ -4,17 +4,20 @@ import copy
 
 import pytest
 import torch
+from mmcv.transforms import RandomFlip
 from mmdet.structures import DetDataSample
+from mmengine.config import ConfigDict
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData, PixelData
 from mmpretrain.structures import DataSample
+from mmseg.datasets.transforms import RandomMosaic
 from mmseg.structures import SegDataSample
 from torch.utils._pytree import tree_leaves
 
 from mmlape.errors import ConfigError
 from mmlape.lab.training.frozen.part import FrozenPart
-from mmlape.lab.training.frozen.store import FeatureStore
+from mmlape.lab.training.frozen.store import FeatureStore, image_names
 
 SIDE, WIDTH = 64, 24
 ARCH = dict(embed_dims=WIDTH, num_layers=4, num_heads=3, feedforward_channels=48)
@@ -37,7 +40,7 @@ def segmentor(backbone, **head):
     return dict(
         type='mmseg.EncoderDecoder', backbone=backbone, decode_head=dict(HEAD, **head),
         data_preprocessor=dict(type='mmseg.SegDataPreProcessor', size=(SIDE, SIDE), **NORM),
-        train_cfg=dict(), test_cfg=dict(mode='whole'),
+        train_cfg=dict(), test_cfg=ConfigDict(mode='whole'),
     )  # fmt: skip
 
 
@@ -147,3 +150,41 @@ def test_an_image_that_is_read_with_a_weight_of_zero_is_stored():
     part = FrozenPart(model, pseudo_collate(samples))
     part.check(samples, pseudo_collate)
     assert part.with_image
+
+
+def test_an_image_that_only_the_prediction_reads_is_found():
+    model, samples = built('linear')
+    part = FrozenPart(model, pseudo_collate(samples))
+    part.check(samples, pseudo_collate)
+    (view,) = part.views(samples[:1], pseudo_collate, training=False)
+    stored = pseudo_collate([view.sample()])
+    assert part.runs_once(stored)
+    decode = model.encode_decode
+    model.encode_decode = lambda images, metas: decode(images, metas) * images.mean()
+    assert not part.runs_once(stored)
+
+
+class Files:
+    """A dataset of files and a transform."""
+
+    def __init__(self, files, transform):
+        self.files, self.transform = files, transform
+
+    def __len__(self):
+        return len(self.files)
+
+    def get_data_info(self, index):
+        return dict(img_path=str(self.files[index]))
+
+
+@pytest.mark.parametrize(
+    ('transform', 'mixes'), [(RandomFlip(prob=0.5), False), (RandomMosaic(prob=0.5, img_scale=(32, 32)), True)]
+)
+def test_where_images_are_mixed_each_name_is_of_all(transform, mixes, tmp_path):
+    files = [tmp_path / name for name in 'abc']
+    for file in files:
+        file.write_text(file.name)
+    before = image_names(Files(files, transform))
+    files[0].write_text('changed')
+    changed = [one != other for one, other in zip(before, image_names(Files(files, transform)))]
+    assert changed == [True, mixes, mixes]

@@ -148,6 +148,7 @@ COMMANDS_CALLED = {
             'mmlape.lab.experiments.status.watch': None,
             'mmlape.lab.experiments.status.table': '',
             'mmlape.lab.experiments.status.as_json': '[]',
+            'mmlape.lab.training.frozen.describe_stored': '',
         },
         {'work_dir': in_modes('w', '--json', '--watch')},
     ),

@@ -158,14 +158,19 @@ def test_a_run_and_a_study_go_on_after_a_comment_and_not_after_a_formula(own, tm
 
 def test_the_code_of_an_object_is_what_its_class_imports(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    flip = 'import used_help, torch\nclass Flip: pass\n'
-    for name, source in (('used_not', 'A = 1\n'), ('used_help', 'A = 1\n'), ('used_flip', flip)):
+    (tmp_path / 'used').mkdir()
+    sources = {
+        'used/help': 'A = 1\n', 'used/__init__': 'from . import help\n', 'used_not': 'A = 1\n',
+        'used_flip': 'import used, torch\nclass Flip: pass\n',
+    }  # fmt: skip
+    for name, source in sources.items():
         (tmp_path / f'{name}.py').write_text(source)
+    for name in ('used_not', 'used_flip'):
         importlib.import_module(name)
     flip = sys.modules['used_flip'].Flip()
     before = used_by([flip])
-    assert before.keys() == {'used_flip', 'used_help', 'torch'}
-    for name, is_same in (('used_not', True), ('used_help', False)):
+    assert before.keys() == {'used_flip', 'used', 'used.help', 'torch'}
+    for name, is_same in (('used_not', True), ('used/help', False)):
         (tmp_path / f'{name}.py').write_text('A = 2\n')
         source_hash.cache_clear()
         assert (used_by([flip]) == before) == is_same

@@ -56,15 +56,16 @@ def used_by(things: Iterable[Any]) -> dict[str, str]:
     """Return the code that computes objects and functions, by name.
 
     It is the hash of each module that their classes are of, and of those that these import at their top, further and
-    further; of an installed package it is the version.
+    further; of an installed package with a version it is that.
     """
     waiting = {name for thing in things for name in _defining(thing)}
     found: dict[str, str] = {}
     while waiting:
         name = waiting.pop()
         top = name.partition('.')[0]
-        if _is_installed(top):
-            found[top] = str(getattr(sys.modules[top], '__version__', ''))
+        version = getattr(sys.modules.get(top), '__version__', None)
+        if version is not None and _is_installed(top):
+            found[top] = str(version)
         else:
             found[name] = source_hash(name)
             waiting.update(used for used in _imports(name) if used not in found)
@@ -88,8 +89,7 @@ def _imports(name: str) -> list[str]:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            package = '.'.join(name.split('.')[: -node.level]) if node.level else ''
-            base = '.'.join(filter(None, (package, node.module)))
+            base = importlib.util.resolve_name(f'{"." * node.level}{node.module or ""}', sys.modules[name].__package__)
             found += [base, *(f'{base}.{alias.name}' for alias in node.names)]
         elif isinstance(node, ast.Module | ast.Try | ast.ExceptHandler):
             waiting += ast.iter_child_nodes(node)

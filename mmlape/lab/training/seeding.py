@@ -20,6 +20,8 @@ from mmengine.dist import get_dist_info
 from mmengine.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
+from mmlape.errors import TrainingError
+
 
 def derive_seed(*key: int) -> int:
     """Return a well mixed 32-bit seed for a key of non-negative integers."""
@@ -130,6 +132,8 @@ class SeededDataset(Dataset):
         return getattr(self.dataset, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self.stored is not None:
+            raise TrainingError(f'{name} of a dataset is changed in training, and its samples are stored')
         for owner in _owners(self.dataset, name):
             setattr(owner, name, value)
 

@@ -2,7 +2,7 @@
 
 Two steps, a checkpoint, a resume and a validation, and what all will cost. Model, data, batch,
 workers and precision are the run's own. The trial happens in a folder on the disk of the work dir,
-which is removed again.
+which is removed again. Features of a frozen ViT that it stores stay, for the run.
 """
 
 import copy

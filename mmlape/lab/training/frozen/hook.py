@@ -100,7 +100,9 @@ class CachedFeaturesHook(Hook):
         loader, model = runner.train_dataloader, runner.bare_model
         model.train()
         with isolated(0), runner.optim_wrapper.optim_context(runner.model):
-            samples = [loader.dataset[SeededIndex.of_view(index, 0)] for index in range(min(2, len(loader.dataset)))]
+            samples = [
+                loader.dataset[SeededIndex.of_view(index, 0, *seed)] for index in range(min(2, len(loader.dataset)))
+            ]
             part = FrozenPart(model, loader.collate_fn(samples))
             first = part.check(samples, loader.collate_fn)
             content = settings(runner.cfg)
@@ -123,7 +125,7 @@ class CachedFeaturesHook(Hook):
     def _validation(self, runner, part: FrozenPart, key: dict, folder: Path, dtype: torch.dtype) -> None:
         """Fill the store of validation, where the part goes once over complete images."""
         loop, loader = runner.val_loop, runner.val_dataloader
-        reason = f'{part.name} runs more than once for an image'
+        reason = f'{part.name} runs more than once for an image, or the prediction reads the image'
         if type(loop) is not ValLoop or not isinstance(loader.dataset, SeededDataset):
             reason = f'{type(loop).__name__} does not give an image at a time to the model'
         else:
@@ -162,6 +164,7 @@ class CachedFeaturesHook(Hook):
         training = seed is not None
         rank, world_size = get_dist_info()
         with _only_writer(store.folder / 'lock', runner.logger):
+            runner.logger.info(f'checking what {store.folder} has of {len(store.names)} images')
             missing = on_main_process(lambda: list(store.missing()))
             size, free = on_main_process(lambda: store.require_room(example, len(missing)))
             kind = 'training' if training else 'validation'
@@ -213,7 +216,7 @@ def _store(
     folder: Path, key: dict, model: nn.Module, part: FrozenPart, loader: DataLoader, views: int, dtype: torch.dtype
 ) -> FeatureStore:
     """Return the store of a data loader's images, by what decides their features."""
-    computing = [*part.module.modules(), *model.data_preprocessor.modules(), *parts_of(loader.dataset)]
+    computing = [model, *part.module.modules(), *model.data_preprocessor.modules(), *parts_of(loader.dataset)]
     code = used_by([*computing, *parts_of(loader.collate_fn), part, image_names])
     return FeatureStore(folder, dict(key, code=code), image_names(loader.dataset), views, dtype)
 
@@ -234,10 +237,12 @@ def _only_writer(path: Path, logger: logging.Logger) -> Iterator[None]:
     """Run a block in all processes of this run, while no other run does."""
 
     def taken() -> int:
-        while (lock := take_lock(path)) is None:
+        if (lock := take_lock(path)) is None:
             holder = lock_holder(path) or {}
             logger.info(f'features are computed by process {holder.get("pid")} on {holder.get("host")}: waiting')
+        while lock is None:
             time.sleep(WAIT)
+            lock = take_lock(path)
         return lock
 
     lock = on_main_process(taken)

@@ -10,6 +10,7 @@ A trial forward shows which of them gets the images, and whether the loss is the
 rest takes the images, they are stored, too.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from mmengine.utils import is_seq_of
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from mmlape.errors import ConfigError
 
@@ -270,16 +271,20 @@ class FrozenPart:
 
     @torch.no_grad()
     def runs_once(self, stored: dict[str, Any]) -> bool:
-        """Return whether validating a batch that has its features takes them once."""
+        """Return whether validating a batch that has its features takes them once, and nothing of the image."""
         self.model.eval()
+        results = []
         try:
             with self.replaying():
-                self.model.val_step(dict(stored))
+                for value in (0.0, math.nan):
+                    self._blank = torch.full((), value)
+                    results.append([sample.to_dict() for sample in self.model.val_step(dict(stored))])
         except ConfigError:
             return False
         finally:
+            self._blank = torch.zeros(())
             self.model.train()
-        return True
+        return all(map(_equal, *map(tree_leaves, results)))
 
     def _losses(self, data: dict[str, Any]) -> dict[str, Tensor]:
         with torch.random.fork_rng(devices=[]):
@@ -287,6 +292,10 @@ class FrozenPart:
             losses = self.model(**self.model.data_preprocessor(dict(data), True), mode='loss')
         flat = {key: value if is_seq_of(value, Tensor) else [value] for key, value in losses.items()}
         return {key: torch.stack([one.float().sum() for one in values]) for key, values in flat.items()}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return not isinstance(one, Tensor) or torch.equal(one, other)
 
 
 def _reaches(losses: Mapping[str, Tensor], image: Tensor) -> bool:

@@ -154,7 +154,8 @@ def parts_of(thing: Any) -> Iterator[Any]:
             continue
         seen.add(id(one))
         yield one
-        for value in vars(one).values():
+        values = [*vars(one).values(), *([one.func] if isinstance(one, functools.partial) else [])]
+        for value in values:
             waiting += (
                 value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else [value]
             )
