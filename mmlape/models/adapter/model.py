@@ -220,8 +220,6 @@ class AdapterMixin(nn.Module):
 
     def read_layers(self, x: Tensor) -> list[Tensor]:
         """Return the patches (B, N, D) of padded images that the interactions read, where nothing is injected."""
-        if self.removal is not None:
-            self.removal.prepare(self, x)
         x, state, hw = self.plain_vit.embed(x)
         read = []
         for start, stop in self.ranges:

@@ -18,7 +18,7 @@ from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
 from mmlape.models.position import AttentionSlot, Position, Stream
-from mmlape.models.removal import PositionRemoval
+from mmlape.models.removal import PositionRemoval, forget_removal
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 """The tokens that can stand before the patches of a ViT."""
@@ -121,6 +121,7 @@ class IsotropicBackbone(BaseBackbone):
         black = [-one / other for one, other in zip(mean, std)]
         patches = self.grid[0] * self.grid[1]
         self.removal = PositionRemoval(layers, self.embed_dims, patches, options, black)
+        self.register_load_state_dict_pre_hook(forget_removal)
         self.recorded_arguments['remove_position'] = dict(options)
 
     # running
@@ -135,7 +136,6 @@ class IsotropicBackbone(BaseBackbone):
             found.append(self.split_prefix(self.normed(x, start == self.num_layers, first))[1])
         return found, hw
 
-    @torch.no_grad()
     def fit_removal(self, images: Iterable[Tensor], size: Grid) -> None:
         """Compute what ``remove_position`` takes out from batches of normalised images (B, C, *size)."""
         self.removal.fit((self.patch_tokens(x, self.removal.layers) for x in images), size)

@@ -102,6 +102,12 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
             x = F.interpolate(x, size, mode='bilinear', align_corners=False)
         return super().embed(x)
 
+    def read_layers(self, x: Tensor) -> list[Tensor]:
+        """Return the patches (B, N, D) of padded images that the pyramid reads in 'read-only'."""
+        if self.removal is not None:
+            self.removal.prepare(self, x)
+        return super().read_layers(x)
+
     def read_patches(self, x: Tensor, state: ForwardState, layer: int) -> Tensor:
         """Return the patches (B, N, D) that the pyramid reads.
 

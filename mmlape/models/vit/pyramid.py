@@ -19,7 +19,9 @@ from mmlape.models.named_layers import build_norm
 from mmlape.models.vit.model import VisionTransformer
 
 STRIDES = (4, 8, 16, 32)
-FIXED = dict(num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end')
+FIXED = dict(
+    num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end', remove_position=None
+)
 
 
 class ViTPyramid(VisionTransformer):

@@ -185,15 +185,11 @@ def write_probes(probes: Sequence[Probe], out: Path) -> None:
         for probe in probes
         for layer, random in zip(probe.layers, probe.random, strict=True)
     ]
-    table = text_table(columns, [[*row[:2], *(f'{value:.3f}' for value in row[2:])] for row in rows], 2)
-    console().print(console_table(table, 'Position in the features'))
-    write_csv(out / 'probe.csv', columns, rows)
+    _write(columns, rows, 'Position in the features', out / 'probe.csv')
     if any(probe.removed for probe in probes):
         columns = ['model', 'taken out', *columns[2:5]]
         rows = [(probe.name, way.name, way.row, way.column, way.error) for probe in probes for way in probe.removed]
-        table = text_table(columns, [[*row[:2], *(f'{value:.3f}' for value in row[2:])] for row in rows], 2)
-        console().print(console_table(table, 'Position in the output without'))
-        write_csv(out / 'removed.csv', columns, rows)
+        _write(columns, rows, 'Position in the output without', out / 'removed.csv')
     figure, axes = new_axes((6.4, 4.2))
     axes.set(xlabel='depth, from the embedding (0) to the output (1)', ylabel='R² of row and column')
     for place, probe in enumerate(probes):
@@ -204,3 +200,10 @@ def write_probes(probes: Sequence[Probe], out: Path) -> None:
         axes.axhline(probe.pixels.r2, color='0.65', ls=':')
     axes.legend(title='grey: random values; dotted: pixels', frameon=False, fontsize=8)
     print(f'wrote {save_figure(figure, out / "probe.png")}, and beside it probe.csv')
+
+
+def _write(columns: Sequence[str], rows: Sequence[tuple], title: str, file: Path) -> None:
+    """Print a table and write it."""
+    table = text_table(columns, [[*row[:2], *(f'{value:.3f}' for value in row[2:])] for row in rows], 2)
+    console().print(console_table(table, title))
+    write_csv(file, columns, rows)
