@@ -76,7 +76,7 @@ def training(settings: Settings, views: int) -> Callable[[], object]:
     with quiet_logger():
         model.init_weights()
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
-        loader = Runner.build_dataloader(seeded_dataloader(cfg.train_dataloader, views), seed=0)
+        loader = Runner.build_dataloader(seeded_dataloader(cfg.train_dataloader, views=views), seed=0)
         runner = SimpleNamespace(
             cfg=cfg, model=model, bare_model=model, optim_wrapper=wrapper, train_dataloader=loader, val_loop=None,
             logger=logging.getLogger(__name__), hook=CachedFeaturesHook(),

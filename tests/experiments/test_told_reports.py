@@ -59,6 +59,7 @@ def test_the_report_of_fractions_and_chosen_arms(tmp_path, monkeypatch, capsys):
 
 def test_the_status_of_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(status.time, 'time', lambda: 1e9)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     batch = dict(
         world_size=4, images_per_process=3, cost=dict(seconds_per_iter=0.5), host='node7', iter=30, max_iters=90
     )
