@@ -3,6 +3,7 @@
 import torch
 from mmdet.registry import MODELS
 from mmengine.config import ConfigDict
+from mmengine.registry import init_default_scope
 from model_helpers import randomise
 
 from mmlape.lab.config.config_file import load_config
@@ -19,6 +20,7 @@ def narrow(value):
 
 @torch.no_grad()
 def test_a_prediction_has_the_masks_of_every_stage_as_it_is_trained():
+    init_default_scope('mmdet')
     cfg = load_config('mmlape::htc/htc_beit-large-adapter_16xb1-3x_coco').model
     roi_head = narrow(dict(cfg.roi_head, train_cfg=cfg.train_cfg.rcnn, test_cfg=cfg.test_cfg.rcnn))
     head = randomise(MODELS.build(ConfigDict(roi_head))).eval()

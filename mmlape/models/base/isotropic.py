@@ -4,13 +4,12 @@ x = [prefix; tokens(image)];  x <- layer_l(x, PE)
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.init import trunc_normal_
 
-from mmlape.checkpoint.exact_loading import IMAGENET, Normalisation
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
@@ -19,6 +18,9 @@ from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
 from mmlape.models.position import AttentionSlot, Position, Stream
 from mmlape.models.removal import PositionRemoval, forget_removal
+
+if TYPE_CHECKING:
+    from mmlape.checkpoint.exact_loading import Normalisation
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 """The tokens that can stand before the patches of a ViT."""
@@ -102,7 +104,7 @@ class IsotropicBackbone(BaseBackbone):
         )
 
     def add_removal(
-        self, options: Mapping[str, Any] | None, layers: Sequence[int], normalisation: Normalisation | None = None
+        self, options: Mapping[str, Any] | None, layers: Sequence[int], normalisation: 'Normalisation | None' = None
     ) -> None:
         """Add what takes position out of the patches of some layers, if it is asked for.
 
@@ -117,6 +119,8 @@ class IsotropicBackbone(BaseBackbone):
                 f'remove_position is for features that stay, and {trained[0]} is trained: freeze the backbone, by '
                 "frozen=True of TimmViT, or frozen_stages=(all layers) with final_norm='every' or False"
             )
+        from mmlape.checkpoint.exact_loading import IMAGENET
+
         mean, std = (getattr(normalisation or IMAGENET, name) for name in ('mean', 'std'))
         black = [-one / other for one, other in zip(mean, std)]
         patches = self.grid[0] * self.grid[1]
