@@ -137,6 +137,16 @@ def test_the_command_writes_a_table_and_a_figure(tmp_path, images, capsys):
         without = remove_position(seen, GRID, how='ridge', rounds=1)
         (given,) = fitted.backbone(fitted.normalised(pixels.float()))
     torch.testing.assert_close(given.flatten(2).mT, without(seen[0]))
+    adapter = tmp_path / 'adapter.py'
+    backbone = dict(
+        type='mmlape.TimmViTAdapter',
+        vit=dict(model_name='vit_tiny_patch16_224', frozen=True, remove_position=dict(how='ridge', rounds=1)),
+        mode='read-only',
+        deform_num_heads=3,
+    )
+    adapter.write_text(f'model = dict(backbone={backbone})\n')
+    assert main(['probe', str(adapter), *where, '--size', '32', '--fit', str(file), '--num-images', '12']) == 0
+    assert {key.split('.')[0] for key in open_file(file).tensors} == {'vit', 'removal'}  # what is trained starts anew
     assert main(['probe', one, *where, '--fit', str(file)]) == 1
     assert 'takes nothing out' in capsys.readouterr().err
     assert main(['probe', one, *where, '--size', '36']) == 1

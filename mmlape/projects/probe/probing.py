@@ -20,6 +20,7 @@ from mmlape.console.figures import look, new_axes, save_figure, wrapped
 from mmlape.console.tables import console_table, text_table, write_csv
 from mmlape.console.terminal import console
 from mmlape.errors import ConfigError
+from mmlape.lab.training.frozen.shared import outermost_frozen
 from mmlape.models.grid import Grid
 from mmlape.models.removal import remove_position
 from mmlape.projects.probe.images import find_images, patch_pixels, read_images
@@ -143,7 +144,7 @@ def probe_models(
 
 
 def fit_removal(text: str, folder: Path, count: int, size: Grid | None, file: Path, grid: Grid | None = None) -> None:
-    """Write a model's weights with what its ``remove_position`` takes out, computed from images.
+    """Write a model's frozen weights with what its ``remove_position`` takes out, computed from images.
 
     Raises:
         ConfigError: If it has none, or cannot be probed at this size.
@@ -157,7 +158,14 @@ def fit_removal(text: str, folder: Path, count: int, size: Grid | None, file: Pa
     images, cells = _images(model, find_images(folder, count), size)
     batches = images.float().split(max(1, TOKENS // (cells[0] * cells[1])))
     model.backbone.fit_removal(map(model.normalised, batches), tuple(images.shape[-2:]))
-    write_tensors(model.backbone.state_dict(), file, 'state_dict', True, metadata_of(model.backbone))
+    inside = ('removal', *outermost_frozen(model.backbone.train()))
+    model.backbone.eval()
+    kept = {
+        key: value
+        for key, value in model.backbone.state_dict().items()
+        if any(f'{key}.'.startswith(f'{part}.' if part else '') for part in inside)
+    }
+    write_tensors(kept, file, 'state_dict', True, metadata_of(model.backbone))
     print(f'wrote {file}')
 
 
