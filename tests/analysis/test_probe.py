@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from mmlape import remove_position
 from mmlape.checkpoint.exact_loading import IMAGENET
+from mmlape.checkpoint.opening import open_file
 from mmlape.cli import main
 from mmlape.models import ViTAdapter
 from mmlape.projects.probe.images import find_images, patch_pixels, read_images
