@@ -9,7 +9,7 @@ its own, for an interval over seeds that has the chance of the augmentations in 
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -165,7 +165,8 @@ class CachedFeaturesHook(Hook):
         rank, world_size = get_dist_info()
         with _only_writer(store.folder / 'lock', runner.logger):
             runner.logger.info(f'checking what {store.folder} has of {len(store.names)} images')
-            missing = on_main_process(lambda: list(store.missing()))
+            checked = _told(range(len(store.names)), len(store.names), 'checked', runner.logger)
+            missing = on_main_process(lambda: list(store.missing(checked)))
             size, free = on_main_process(lambda: store.require_room(example, len(missing)))
             kind = 'training' if training else 'validation'
             runner.logger.info(
@@ -173,8 +174,8 @@ class CachedFeaturesHook(Hook):
                 f'about {size / 1e6:,.0f} MB; {free / 1e6:,.0f} MB are free in {store.folder}'
             )
             mine = missing[rank::world_size]
-            started = told = time.monotonic()
-            for done, (index, samples) in enumerate(_read(loader, mine, store.views, seed or ()), 1):
+            reading = _read(loader, mine, store.views, seed or ())
+            for index, samples in _told(reading, len(mine), 'features', runner.logger):
                 views = part.views(samples, loader.collate_fn, training)
                 if training and views[0].size != example.size:
                     raise ConfigError(
@@ -183,12 +184,6 @@ class CachedFeaturesHook(Hook):
                         'preprocessor give them one size'
                     )
                 store.write(index, views)
-                if time.monotonic() - told > TOLD:
-                    told = time.monotonic()
-                    left = (told - started) / done * (len(mine) - done)
-                    runner.logger.info(
-                        f'features: {done} of {len(mine)} images, eta: {int(left // 60)} min {int(left % 60)} s'
-                    )
             barrier()
 
     def after_train(self, runner) -> None:
@@ -230,6 +225,17 @@ def _read(
     reader = iter(DataLoader(loader.dataset, batch_size=None, sampler=order, collate_fn=_as_it_is, **options))
     for index in indices:
         yield index, list(islice(reader, views))
+
+
+def _told(images: Iterable[Any], count: int, what: str, logger: logging.Logger) -> Iterator[Any]:
+    """Yield what there is of each image, and tell now and then how many are done."""
+    started = told = time.monotonic()
+    for done, image in enumerate(images, 1):
+        yield image
+        if time.monotonic() - told > TOLD:
+            told = time.monotonic()
+            left = (told - started) / done * (count - done)
+            logger.info(f'{what}: {done} of {count} images, eta: {int(left // 60)} min {int(left % 60)} s')
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import os
 import pickle
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,10 @@ class FeatureStore:
         """Return the file of an image."""
         return self.folder / f'{self.names[index]}{SUFFIX}'
 
-    def missing(self) -> Iterator[int]:
-        """Yield the images whose file is not there or damaged, in order, each file once."""
+    def missing(self, indices: Iterable[int]) -> Iterator[int]:
+        """Yield those of some images whose file is not there or damaged, in order, each file once."""
         seen = set()
-        for index in range(len(self.names)):
+        for index in indices:
             if self.names[index] not in seen and not self._is_complete(self.path(index)):
                 yield index
             seen.add(self.names[index])
