@@ -158,11 +158,12 @@ class PositionRemoval(nn.Module):
             return
         if self.how != 'constant' or recorded:
             of = f'of images of {self._canvas[0]}x{self._canvas[1]}' if any(self._canvas) else 'of no images yet'
-            fix = (
-                'run the model once on an image of this size before'
-                if self.how == 'constant'
-                else f'`mmlape probe MODEL --images DIR --size {canvas[0]} {canvas[1]} --fit FILE` computes it'
-            )
+            patch = backbone.patch_size
+            fix = f'`mmlape probe MODEL --images DIR --size {canvas[0]} {canvas[1]} --fit FILE` computes it'
+            if self.how == 'constant':
+                fix = 'run the model once on an image of this size before'
+            elif canvas[0] % patch or canvas[1] % patch:
+                fix = f'give it complete patches, such as by model.data_preprocessor.pad_size_divisor={patch}'
             raise ConfigError(
                 f'remove_position: what {self.how!r} takes out is {of}, not of {canvas[0]}x{canvas[1]}: {fix}'
             )
