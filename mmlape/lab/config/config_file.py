@@ -1,7 +1,4 @@
-"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root.
-
-`value_sources` says which file each value comes from.
-"""
+"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root."""
 
 import ast
 import contextlib
@@ -11,7 +8,7 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -150,24 +147,23 @@ def bases_of(file: Path) -> list[Path]:
     ]
 
 
-def assignments(file: Path) -> dict[str, ast.expr]:
-    """Return what a configuration written in Python assigns to each variable; ConfigError if it does not parse."""
+def _assigned(file: Path, name: str) -> Any:
+    """Return the literal that a configuration written in Python assigns to a variable; None if it is no literal.
+
+    Raises:
+        ConfigError: The file does not parse.
+    """
     try:
-        tree = ast.parse(file.read_text(encoding='utf-8') if file.suffix == '.py' else '')
-    except UnicodeDecodeError:
-        return {}
+        tree = ast.parse(file.read_bytes() if file.suffix == '.py' else '')
     except SyntaxError as error:
         line = f": '{error.text.strip()}'" if error.text else ''
         raise ConfigError(f'{file}:{error.lineno}: {error.msg}{line}') from error
-    assigning = [node for node in tree.body if isinstance(node, ast.Assign)]
-    return {name.id: node.value for node in assigning for name in node.targets if isinstance(name, ast.Name)}
-
-
-def _assigned(file: Path, name: str) -> Any:
-    """Return the literal that a configuration assigns to a variable; None for what only running it tells."""
-    node = assignments(file).get(name, 'None')
-    with contextlib.suppress(ValueError):
-        return ast.literal_eval(node)
+    found = None
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(getattr(target, 'id', '') == name for target in node.targets):
+            with contextlib.suppress(ValueError):
+                found = ast.literal_eval(node.value)
+    return found
 
 
 def _move_data(cfg: Config, file: Path) -> None:
@@ -289,63 +285,3 @@ def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]
         for key in sorted(ours.keys() | theirs.keys())
         if ours.get(key) != theirs.get(key)
     ]
-
-
-def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) -> list[tuple[str, str, str]]:
-    """Return key, value as text and source of every value.
-
-    A file, relative to here, or '--cfg-options'. That is the nearest file that assigns the key,
-    where a change has an effect, also if a base has an equal value.
-    """
-    cfg = load_config(path, list(cfg_options or ()))
-    values = config_values(cfg)
-    # what the file itself does not have is of the options, or follows from its data_root
-    default = '--cfg-options' if cfg_options or is_study(path) else os.path.relpath(resolve_path(path))
-    sources = dict.fromkeys(values, default)
-    given = [*parse_options(list(cfg_options or ()))]
-    if is_study(path):
-        study, arm = read_arm(path)
-        theirs = config_values(load_config(path))
-        sources |= {
-            key: study.file for key in values if theirs.get(key, _ABSENT) == values[key] and not _below(key, given)
-        }
-        path, given = arm.base, [*given, *arm.overrides]
-    for key, (value, file) in _from_files(str(resolve_path(path))).items():
-        if key in values and values[key] == value and not _below(key, given):
-            sources[key] = file
-    return [(key, repr(value), sources[key]) for key, value in values.items()]
-
-
-def _below(key: str, others: Iterable[str]) -> bool:
-    """Return whether a dotted key is one of the others, or below one."""
-    return any(f'{key}.'.startswith(f'{other}.') for other in others)
-
-
-def _from_files(file: str) -> dict[str, tuple[Any, str]]:
-    """Return value and file of every value of a configuration file and its bases."""
-    cfg = Config.fromfile(file)
-    named = os.path.relpath(file)
-    sources = {key: (value, named) for key, value in config_values(cfg).items()}
-    assigned = assignments(Path(file))
-    for base in Config._get_base_files(file):
-        base_file, _ = Config._get_cfg_path(base, file)
-        for key, (value, source) in _from_files(base_file).items():
-            is_equal = key in sources and sources[key][0] == value
-            if is_equal and not _assigns(assigned, key.split('.')):
-                sources[key] = value, source
-    return sources
-
-
-def _assigns(assigned: dict[str, ast.expr], parts: Sequence[str]) -> bool:
-    """Return whether a file assigns a key: as a keyword of nested dicts, or by an expression that holds it."""
-    node = assigned.get(parts[0])
-    for part in parts[1:]:
-        if isinstance(node, ast.Dict):
-            keys = [getattr(key, 'value', None) for key in node.keys]  # None of `**others`
-            entries = dict(zip(keys, node.values, strict=True))
-        elif isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'dict':
-            entries = {entry.arg: entry.value for entry in node.keywords}
-        else:
-            break  # a list, which replaces that of a base, or what only running the file tells
-        node = entries.get(part, entries.get(None))
-    return node is not None
