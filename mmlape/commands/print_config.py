@@ -18,12 +18,13 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.config.config_file import differing_values
     from mmlape.lab.config.schedule import shorten
     from mmlape.lab.inference.trained_model import complete_config
+    from mmlape.lab.recipe import Recipe
     from mmlape.lab.training.optim import quiet_logger
 
     cfg = complete_config(args.config, args.cfg_options)
     if args.shorten != 1:
         with quiet_logger():
-            shorten(cfg, args.shorten)
+            shorten(Recipe.of(cfg), args.shorten)
     if not args.diff:
         print(write_plain(cfg.to_dict()), end='')
         return 0

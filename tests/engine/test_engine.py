@@ -10,6 +10,7 @@ from mmengine.runner import get_priority
 
 from mmlape.errors import CheckpointError, ConfigError, TrainingError
 from mmlape.lab.config.config_file import load_config
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire, find_checkpoint
 from mmlape.lab.runs.schema import Failure, Identity, RunRecord
@@ -120,7 +121,7 @@ def test_what_a_kill_left_half_written_is_deleted(tmp_path):
 def test_hooks_are_put_in_once():
     cfg = ConfigDict(custom_hooks=[dict(type='mmlape.NaNGuardHook', priority=0)])
     for _ in range(2):
-        hooks.install(cfg, *hooks.ALWAYS)
+        hooks.install(Recipe.of(cfg), *hooks.ALWAYS)
     assert sorted(hook['type'] for hook in cfg['custom_hooks']) == sorted(f'mmlape.{name}' for name in hooks.ALWAYS)
     assert cfg['default_hooks']['checkpoint']['type'] == 'mmlape.CheckpointHook'
     priorities = [get_priority(getattr(hooks, name).priority) for name in hooks.ALWAYS]

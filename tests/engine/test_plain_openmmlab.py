@@ -13,6 +13,7 @@ from mmengine.runner import Runner
 
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.config.schedule import shorten
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.training.optim import build_model
 from mmlape.lab.training.trainer import train
 
@@ -73,7 +74,7 @@ def _cases():
 def test_the_plain_runner_trains_and_evaluates_alike(name, tmp_path):
     golden_losses.make_data(tmp_path)
     cfg, share = golden_losses.recipe(name, tmp_path)
-    shorten(cfg, share)
+    shorten(Recipe.of(cfg), share)
     without_random_numbers(cfg.model)
     dataset = innermost(cfg.train_dataloader.dataset)
     dataset.pipeline = [step for step in dataset.pipeline if step['type'].rpartition('.')[2] in KEPT]

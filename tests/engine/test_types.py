@@ -23,12 +23,12 @@ from mmlape.cli import main
 from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.lab.config.config_file import load_config, name_types
 from mmlape.lab.config.counts import counting
-from mmlape.lab.config.recipe import Part
 from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.config.watched_metrics import check_watched
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.inference.evaluator import augment
+from mmlape.lab.recipe import Part, Recipe
 from mmlape.lab.registry import resolve_class
 from mmlape.lab.runs.identity import differences, named_differences, precision, settings
 from mmlape.lab.runs.run import read_run
@@ -114,9 +114,9 @@ CHANGED = {
 }  # fmt: skip
 CHECKS = (check_units, check_watched, check_schedule, check_optimizer, precision, settings)
 CHANGES = {
-    'accumulation': lambda cfg: stretch(cfg, 4),
-    'a tenth': lambda cfg: shorten(cfg, 0.1),
-    'our hooks': lambda cfg: hooks.install(cfg, *hooks.ALWAYS),
+    'accumulation': lambda cfg: stretch(Recipe.of(cfg), 4),
+    'a tenth': lambda cfg: shorten(Recipe.of(cfg), 0.1),
+    'our hooks': lambda cfg: hooks.install(Recipe.of(cfg), *hooks.ALWAYS),
     'guarded data': guard_loading,
     'precision': lambda cfg: set_amp(cfg, 'bf16'),
     'names': name_types,
@@ -316,13 +316,13 @@ def test_a_hook_that_nothing_is_known_of_is_refused_where_it_has_a_number():
                 change(run_of(hook))
         change(run_of(dict(type=Silent, share=0.1, priority=40)))
     cfg = run_of(dict(type=Told, at=280))
-    shorten(cfg, 0.1)
+    shorten(Recipe.of(cfg), 0.1)
     assert cfg.custom_hooks[0].at == 28
     for counts, message in (({'at': 'epoch'}, "say 'epoch'"), ({'att': 'epochs'}, 'name att')):
         with pytest.raises(ConfigError, match=f'its counts {message}'):
             shorten(run_of(dict(type=type('Wrong', (Switch,), dict(counts=counts)))), 0.1)
     with pytest.raises(MMLaPEError, match=r'custom_hooks\.0 \(Told\) counts epochs, but train_cfg counts iterations'):
-        check_units(run_of(dict(type=Told, at=280), max_iters=100))
+        check_units(Recipe.of(run_of(dict(type=Told, at=280), max_iters=100)))
 
 
 class Either(Hook):
@@ -354,13 +354,16 @@ SCALED = [  # a hook, and its argument at a tenth of 300 epochs, and when four i
 
 def test_hooks_are_scaled_by_what_they_count():
     for hook, argument, tenth, four in each(SCALED):
-        for change, expected in ((lambda cfg: shorten(cfg, 0.1), tenth), (lambda cfg: stretch(cfg, 4), four)):
+        for change, expected in (
+            (lambda cfg: shorten(Recipe.of(cfg), 0.1), tenth),
+            (lambda cfg: stretch(Recipe.of(cfg), 4), four),
+        ):
             cfg = run_of(dict(hook))
             change(cfg)
             assert cfg.custom_hooks[0].get(argument) == expected
     switch = dict(type='mmpretrain.SwitchRecipeHook', schedule=[dict(action_epoch=50), dict(action_epoch=200)])
     cfg = run_of(switch)
-    shorten(cfg, 0.1)
+    shorten(Recipe.of(cfg), 0.1)
     assert [part.action_epoch for part in cfg.custom_hooks[0].schedule] == [5, 20]
 
 
@@ -375,9 +378,9 @@ def test_a_hook_of_epochs_is_told_in_a_loop_of_iterations():
             dict(type='mmpretrain.SwitchRecipeHook', schedule=[dict(action_epoch=5)]),
         ]
     ):
-        check_units(run_of(hook))
+        check_units(Recipe.of(run_of(hook)))
         cfg = run_of(hook, max_iters=100)
         with pytest.raises(MMLaPEError, match=r'custom_hooks\.0 .* counts epochs.*, but train_cfg counts iterations'):
-            check_units(cfg)
+            check_units(Recipe.of(cfg))
     cfg.custom_hooks = [dict(type='EMAHook', begin_iter=2), dict(type='mmdet.SyncNormHook')]
-    check_units(cfg)
+    check_units(Recipe.of(cfg))
