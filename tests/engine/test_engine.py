@@ -15,7 +15,7 @@ from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire, find_checkpoint
 from mmlape.lab.runs.schema import Failure, Identity, RunRecord
 from mmlape.lab.training import hooks
-from mmlape.lab.training.optim import group_parameters, set_amp
+from mmlape.lab.training.optim import set_amp
 from mmlape.lab.training.trainer import train
 
 
@@ -140,15 +140,3 @@ def test_fp16_needs_a_gpu_and_bf16_does_not(config_file):
             train(cfg, amp='fp16')
     with pytest.raises(ConfigError, match='cannot replace'):
         set_amp(Config(dict(optim_wrapper=dict(type='DeepSpeedOptimWrapper'))), 'bf16')
-
-
-def test_frozen_parameters_are_a_group_of_their_own():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 4))
-    model[0].requires_grad_(False)
-
-    class Wrapper:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    trained, frozen = group_parameters(model, Wrapper())
-    assert (trained.count, trained.names) == (16, ['1.weight', '1.bias'])
-    assert (frozen.lr, frozen.count, frozen.names) == (None, 9, ['0.weight', '0.bias'])

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError, MissingCheckpointError
-from mmlape.lab.config.build_errors import building, positive_number
+from mmlape.lab.config.build_errors import building
 from mmlape.lab.config.config_file import config_name, name_types
 from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.config.watched_metrics import check_watched
@@ -68,8 +69,9 @@ def apply_batch_policy(recipe: Recipe, world_size: int, policy: str | None) -> t
             three, computed. Or the chosen one is not possible.
     """
     cfg, base = recipe.cfg, recipe.base_batch
-    accumulation = positive_number(cfg, 'optim_wrapper.accumulative_counts', default=1)
-    batch = Batch(world_size, positive_number(cfg, 'train_dataloader.batch_size'), accumulation)
+    images = _positive(cfg, 'train_dataloader.batch_size', cfg.train_dataloader.get('batch_size'))
+    accumulation = recipe.wrapper.cfg.get('accumulative_counts', 1)
+    batch = Batch(world_size, images, _positive(cfg, 'optim_wrapper.accumulative_counts', accumulation))
     if not base:
         if policy in ('auto-scale-lr', 'accumulate'):
             raise ConfigError(f'--{policy}: {cfg.filename} has no auto_scale_lr.base_batch_size')
@@ -92,6 +94,13 @@ def apply_batch_policy(recipe: Recipe, world_size: int, policy: str | None) -> t
         stretch(recipe, factor)
         batch = replace(batch, accumulation=batch.accumulation * factor)
     return batch, policy
+
+
+def _positive(cfg: Config, key: str, value: Any) -> int:
+    """Return the value of a key that is a whole number of at least 1; ConfigError for anything else."""
+    if type(value) is not int or value < 1:
+        raise ConfigError(f'{cfg.filename}: {key}={value!r} is no whole number of at least 1')
+    return value
 
 
 def _mismatch(recipe: Recipe, batch: Batch, base: int, not_divisible: str) -> str:
