@@ -31,13 +31,6 @@ class StopAt(Hook):
             runner.train_loop.stop_training = True
 
 
-EPOCHS = """
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=1)
-train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-param_scheduler = []
-default_hooks['checkpoint'].update(by_epoch=True, interval=1)
-log_processor = dict(by_epoch=True)
-"""
 NEVER_BETTER = "custom_hooks = [dict(type='EarlyStoppingHook', monitor='mIoU', min_delta=1000, patience={})]\n"
 EARLY = 'train_cfg.update(max_iters=8, val_interval=2)\ndefault_hooks["checkpoint"]["interval"] = 2\n'
 CASES = {
@@ -48,7 +41,7 @@ CASES = {
     ),
     "a user's own hook": ("custom_hooks = [dict(type='StopAt', iteration=4)]", 4, 6, 'StopAt', 'enough'),
     'a loop of epochs, stopped in the second': (
-        EPOCHS + "custom_hooks = [dict(type='StopAt', iteration=5)]", 8, 12, 'StopAt', 'enough',
+        tiny.EPOCHS + "custom_hooks = [dict(type='StopAt', iteration=5)]", 8, 12, 'StopAt', 'enough',
     ),
 }  # fmt: skip
 

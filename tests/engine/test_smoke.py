@@ -11,13 +11,7 @@ from mmlape.lab.training.smoke import smoke, summary
 from mmlape.lab.training.trainer import train
 
 KEYS = ('seconds_per_iter', 'seconds_per_validation', 'peak_memory_mib', 'checkpoint_mib', 'hours', 'disk_mib')
-EPOCHS = """
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=2)
-train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-param_scheduler = [dict(type='CosineAnnealingLR', T_max=3, convert_to_iter_based=True)]
-default_hooks['checkpoint'].update(by_epoch=True, interval=1)
-log_processor = dict(by_epoch=True)
-"""
+EPOCHS = tiny.EPOCHS + 'train_cfg.update(val_interval=2)\n'
 
 
 @pytest.fixture(scope='module')

@@ -107,20 +107,11 @@ def test_a_nan_stops_the_run_and_nothing_is_lost(config, whole):
     assert evaluations(work_dir) == evaluations(whole[0])
 
 
-EPOCHS = """
-train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True))
-param_scheduler = [dict(type='MultiStepLR', milestones=[2], by_epoch=True)]
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=1)
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=1),
-    checkpoint=dict(type='CheckpointHook', interval=1, max_keep_ckpts=1, save_best='mIoU'),
-)
-log_processor = dict(by_epoch=True)
-"""
+EPOCHS = trouble.CONFIG + tiny.EPOCHS + 'default_hooks["checkpoint"].update(max_keep_ckpts=1)\n'
 
 
 def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
-    cfg = load_config(tiny.write_config(tmp_path, config.parent / 'data', trouble.CONFIG + EPOCHS, 'epochs'))
+    cfg = load_config(tiny.write_config(tmp_path, config.parent / 'data', EPOCHS, 'epochs'))
     before = cfg.pretty_text
     expected = train(cfg, tmp_path / 'whole', seed=1)
     assert (expected.state, expected.epoch, expected.iter, expected.max_epochs) == ('finished', 3, 12, 3)

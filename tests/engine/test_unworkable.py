@@ -22,13 +22,7 @@ from mmlape.lab.export.beside_graph import image_size
 from mmlape.lab.inference.run_model import Preparation
 from mmlape.lab.recipe import Recipe
 
-EPOCHS = """
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)
-train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-default_hooks = dict(checkpoint=dict(type='CheckpointHook', interval=1, save_best='mIoU'))
-log_processor = dict(by_epoch=True)
-param_scheduler = [{}]
-"""
+EPOCHS = tiny.EPOCHS + 'train_cfg.update(max_epochs=12)\nparam_scheduler = [{}]\n'
 STEPS = "dict(type='MultiStepLR', milestones=[8, 11]{})"
 BEST = 'default_hooks["checkpoint"].update({})'
 STOP = "custom_hooks = [dict(type='EarlyStoppingHook', monitor={!r}, rule='greater')]"

@@ -144,13 +144,11 @@ ACCUMULATED = """
 optim_wrapper.update(accumulative_counts=2)
 auto_scale_lr = dict(base_batch_size=4)
 """
-EPOCHS = """
-train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True))
-param_scheduler = [dict(type='MultiStepLR', milestones=[1], by_epoch=True)]
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2, val_interval=1)
+EPOCHS = f"""
+{tiny.EPOCHS}
+train_cfg.update(max_epochs=2)
 randomness = dict(diff_rank_seed=True)
 default_hooks.update(checkpoint=dict(type='CheckpointHook', interval=2, max_keep_ckpts=1))
-log_processor = dict(by_epoch=True)
 """
 ITERATIONS = """
 train_cfg.update(max_iters=8, val_interval=8)

@@ -1,7 +1,6 @@
 """A killed and resumed run is the uninterrupted one, in losses and weights; what is skipped is not loaded."""
 
 import itertools
-import json
 
 import pytest
 import tiny
@@ -60,17 +59,6 @@ def configs(tmp_path_factory):
     return dict(segmentation=(segmentor, []), detection=(detector, [f'data_root={data}/coco']))
 
 
-def losses(work_dir):
-    """Step and loss of every iteration that was logged, a resumed run's over those that it repeats."""
-    found = {}
-    for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            if 'loss' in entry:
-                found[entry['step']] = entry['loss']
-    return found
-
-
 @pytest.mark.parametrize(
     ('task', 'processes'),
     [
@@ -92,10 +80,11 @@ def test_a_killed_run_repeats_the_uninterrupted_one(configs, tmp_path, task, pro
 
     run(tmp_path / 'whole')
     run(tmp_path / 'part', status=-9 if processes == 1 else 1, TROUBLE='kill:5:0')
-    assert sorted(losses(tmp_path / 'part')) == [1, 2, 3, 4]
+    assert sorted(tiny.losses(tmp_path / 'part')) == [1, 2, 3, 4]
     printed = run(tmp_path / 'part', '--resume')
     assert 'resuming from' in printed and 'iter_3.pth' in printed
-    assert losses(tmp_path / 'part') == losses(tmp_path / 'whole') and len(losses(tmp_path / 'whole')) == 6
+    whole = tiny.losses(tmp_path / 'whole')
+    assert len(whole) == 6 and tiny.losses(tmp_path / 'part') == whole
     assert tiny.difference(tmp_path / 'part' / 'iter_6.pth', tmp_path / 'whole' / 'iter_6.pth') == 0
 
 
@@ -116,17 +105,11 @@ train_cfg['val_interval'] = {step}
 train_cfg['{length}'] = 6 * {step}
 """
 )
-IN_EPOCHS = """
-train_cfg = dict(type='EpochBasedTrainLoop')
-train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-default_hooks['checkpoint']['by_epoch'] = True
-log_processor = dict(by_epoch=True)
-"""
 BY_ITERATION = """
 default_hooks['checkpoint'].update(by_epoch=False, interval=2)
 param_scheduler = [param_scheduler, dict(type='StepLR', step_size=1, gamma=0.9)]
 """
-LOOPS = dict(iterations=('max_iters', 2, ''), epochs=('max_epochs', 1, IN_EPOCHS))
+LOOPS = dict(iterations=('max_iters', 2, ''), epochs=('max_epochs', 1, tiny.EPOCHS))
 LOOPS['iterations of epochs'] = (*LOOPS['epochs'], BY_ITERATION)
 PLACES = dict(epochs=('before_val:4', 'after_val_epoch:4', 'after_val:4', 'kill:5:0', 'after_val:8'))
 PLACES |= {'iterations': ('after_val_epoch:4', 'after_val:8'), 'iterations of epochs': ('before_val:4',)}
@@ -147,10 +130,11 @@ def test_a_kill_around_a_validation_changes_nothing(tmp_path, loop, places):
     for place in each(places):
         folder = tmp_path / place.replace(':', '_')
         tiny.run(*words, folder, cwd=tmp_path, status=-9, TROUBLE=place)
-        trained = len(losses(folder))
+        trained = len(tiny.losses(folder))
         printed = tiny.run(*words, folder, '--resume', cwd=tmp_path)
         assert ('evaluating now' in printed) == ('val' in place), place
-        assert len(losses(folder)) == 8 >= trained and not differences(expected, outcome(folder)), place
+        assert len(tiny.losses(folder)) == 8 >= trained
+        assert not [*tiny.differences(expected, outcome(folder))], place
 
 
 def outcome(work_dir):
@@ -163,18 +147,7 @@ def outcome(work_dir):
     found |= {key: content[key] for key in parts if key in content}
     found['best_score'] = content['message_hub']['runtime_info']['best_score']
     found['files'] = sorted(path.name for path in work_dir.glob('*.pth'))
-    return found | dict(losses=losses(work_dir), evaluations=tiny.evaluations(work_dir))
-
-
-def differences(one, two, place=''):
-    """The places where two contents differ, to the bit."""
-    if isinstance(one, torch.Tensor):
-        return [] if torch.equal(one, two) else [place]
-    if isinstance(one, dict) and isinstance(two, dict) and list(one) == list(two):
-        return [line for key in one for line in differences(one[key], two[key], f'{place}.{key}')]
-    if isinstance(one, list | tuple) and len(one) == len(two):
-        return [line for at, pair in enumerate(zip(one, two)) for line in differences(*pair, f'{place}.{at}')]
-    return [] if one == two else [f'{place}: {one} / {two}']
+    return found | dict(losses=tiny.losses(work_dir), evaluations=tiny.evaluations(work_dir))
 
 
 # what is skipped is not loaded
