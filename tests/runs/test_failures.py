@@ -198,7 +198,7 @@ def evaluated(work_dir):
     return [(entry['step'], entry['metrics']) for entry in tiny.evaluations(work_dir)]
 
 
-@pytest.mark.parametrize('number', [signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize('number', [signal.SIGHUP, pytest.param(signal.SIGUSR1, marks=pytest.mark.release)])
 def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, number):
     words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
     running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:4')
@@ -328,7 +328,10 @@ def test_torchrun_passes_sigusr1_on(config, tmp_path):
 
 @pytest.mark.parametrize(
     ('trouble', 'kind', 'parts'),
-    [('bug:3:1', 'error', ('process 1: LookupError', 'nobody expects this')), ('kill:3:1', 'lost-worker', ())],
+    [
+        pytest.param('bug:3:1', 'error', ('process 1: LookupError', 'nobody expects this'), marks=pytest.mark.release),
+        ('kill:3:1', 'lost-worker', ()),
+    ],
 )
 def test_what_ends_another_process_is_the_run_s_reason(config, tmp_path, trouble, kind, parts):
     words = (config, '2', '--work-dir', tmp_path / 'run', *TOGETHER)

@@ -127,6 +127,8 @@ def test_a_kill_around_a_validation_changes_nothing(tmp_path, loop, places):
     tiny.run(*words, tmp_path / 'whole', cwd=tmp_path)
     expected = outcome(tmp_path / 'whole')
     assert expected['stopped']['iter'] == 8 and len(expected['losses']) == 8
+    epochs = [None] * 4 if loop == 'iterations' else [1, 2, 3, 4]
+    assert [(one.get('epoch'), one['step']) for one in expected['evaluations']] == [*zip(epochs, (2, 4, 6, 8))]
     for place in each(places):
         folder = tmp_path / place.replace(':', '_')
         tiny.run(*words, folder, cwd=tmp_path, status=-9, TROUBLE=place)
