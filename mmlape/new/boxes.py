@@ -3,6 +3,7 @@
 import math
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -98,8 +99,9 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
             'the lines may be outlines, or boxes with keypoints: --task masks, or kpt_shape in a data.yaml'
         )
 
-    def read(file: str, size: tuple[int, int]) -> Objects:
-        return [_yolo_object(row, place, numbered, size, keypoints, source) for place, row in enumerate(rows[file], 1)]
+    def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
+        numbered_rows = enumerate(rows[file], 1)
+        return [_yolo_object(row, place, numbered, size, keypoints, source) for place, row in numbered_rows], 0
 
     _add(data, {file: images for file, images in matches.items() if file in rows}, lambda file: len(rows[file]), read)
     return data
@@ -109,7 +111,7 @@ def _add(
     data: CocoData,
     matches: Mapping[str, list[str]],
     count: Callable[[str], int],
-    read: Callable[[str, tuple[int, int]], Objects],
+    read: Callable[[str, tuple[int, int]], tuple[Objects, int]],
 ) -> None:
     """Add the objects of files that have the names of their images."""
     for file, images in matches.items():
@@ -121,9 +123,11 @@ def _add(
         data.images_out |= dict.fromkeys(others, 'the same image in another file')
         size = shown_size(data.listing.root / image)
         try:
-            data.add_objects(image, size, read(file, size), file)
-        except ValueError as error:
+            objects, hidden = read(file, size)
+        except (ValueError, AttributeError, TypeError) as error:
             raise DataError(f'{data.listing.root / file}: {error}') from error
+        data.add_objects(image, size, objects, file, hidden)
+        data.annotations_out += Counter({'marked difficult': hidden})
 
 
 def recognise_voc(listing: Listing, names: Names) -> CocoData:
@@ -139,13 +143,15 @@ def recognise_voc(listing: Listing, names: Names) -> CocoData:
         if root.tag == 'annotation':
             roots[file] = root
 
-    def read(file: str, size: tuple[int, int]) -> Objects:
-        return [_voc_object(one, place) for place, one in enumerate(roots[file].findall('object'), 1)]
+    def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
+        objects = [_voc_object(one, place) for place, one in enumerate(roots[file].findall('object'), 1)]
+        return objects, sum(fields['iscrowd'] for _, fields in objects)
 
     matches = match_images(roots, listing.images)
     for file, images in matches.items():  # the image that the file names comes first
         images.sort(key=lambda image: PurePosixPath(image).name != roots[file].findtext('filename'))
     _add(data, matches, lambda file: len(roots[file].findall('object')), read)
+    data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
     return data
 
 
@@ -327,11 +333,15 @@ def recognise_labelme(listing: Listing, names: Names) -> CocoData:
     kinds = {shape.shape_type for one in files.values() for shape in one.shapes}
     for file, one in files.items():
         try:
-            image, size = _image_of(file, one.imagePath, known), (one.imageWidth, one.imageHeight)
+            image = _image_of(file, one.imagePath, known)
+            size = one.imageWidth, one.imageHeight
             objects = _objects(one.shapes, kinds != {'rectangle'})
-            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file)
+            hidden = sum(fields['iscrowd'] for _, fields in objects)
+            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file, hidden)
+            data.annotations_out += Counter({'marked difficult': hidden})
         except (DataError, ValueError) as error:
             raise DataError(f'{listing.root / file} {error}') from error
+    data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
     return data
 
 

@@ -3,7 +3,6 @@
 import copy
 import importlib
 import sys
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -112,7 +111,7 @@ CHANGED = {
     },
     'mixed precision': {'optim_wrapper.type': 'AmpOptimWrapper'},
 }  # fmt: skip
-CHECKS = (check_units, check_watched, check_schedule, check_optimizer, precision, settings)
+CHECKS = (check_units, check_watched, check_schedule, check_optimizer)
 CHANGES = {
     'accumulation': lambda cfg: stretch(Recipe.of(cfg), 4),
     'a tenth': lambda cfg: shorten(Recipe.of(cfg), 0.1),
@@ -139,7 +138,8 @@ def test_every_check_and_every_change_is_the_same_for_each_spelling():
         found = []
         for form in ('name', 'class', 'scoped'):
             cfg = spelt(plain, form)
-            results = {check.__name__: outcome(check, copy.deepcopy(cfg)) for check in CHECKS}
+            results = {check.__name__: outcome(check, Recipe.of(copy.deepcopy(cfg))) for check in CHECKS}
+            results['precision'] = precision(cfg)
             results['settings'] = classes(Config(dict(settings(named(cfg)), default_scope='mmdet')))
             results['sources'] = [(one.split, type(one), [cls for cls, _ in one.metrics]) for one in iter_sources(cfg)]
             for title, change in CHANGES.items():
@@ -310,17 +310,17 @@ def run_of(hook, **loop):
 
 
 def test_a_hook_that_nothing_is_known_of_is_refused_where_it_has_a_number():
-    for option, change in (('--shorten', partial(shorten, share=0.1)), ('--accumulate', partial(stretch, factor=2))):
+    for option, scale, by in (('--shorten', shorten, 0.1), ('--accumulate', stretch, 2)):
         for hook in (dict(type=Switch), dict(type=Switch, at=7), dict(type=Silent, steps=[3])):
             with pytest.raises(MMLaPEError, match=rf'{option} does not know what custom_hooks\.0 .* counts by'):
-                change(run_of(hook))
-        change(run_of(dict(type=Silent, share=0.1, priority=40)))
+                scale(Recipe.of(run_of(hook)), by)
+        scale(Recipe.of(run_of(dict(type=Silent, share=0.1, priority=40))), by)
     cfg = run_of(dict(type=Told, at=280))
     shorten(Recipe.of(cfg), 0.1)
     assert cfg.custom_hooks[0].at == 28
     for counts, message in (({'at': 'epoch'}, "say 'epoch'"), ({'att': 'epochs'}, 'name att')):
         with pytest.raises(ConfigError, match=f'its counts {message}'):
-            shorten(run_of(dict(type=type('Wrong', (Switch,), dict(counts=counts)))), 0.1)
+            shorten(Recipe.of(run_of(dict(type=type('Wrong', (Switch,), dict(counts=counts))))), 0.1)
     with pytest.raises(MMLaPEError, match=r'custom_hooks\.0 \(Told\) counts epochs, but train_cfg counts iterations'):
         check_units(Recipe.of(run_of(dict(type=Told, at=280), max_iters=100)))
 
@@ -354,12 +354,9 @@ SCALED = [  # a hook, and its argument at a tenth of 300 epochs, and when four i
 
 def test_hooks_are_scaled_by_what_they_count():
     for hook, argument, tenth, four in each(SCALED):
-        for change, expected in (
-            (lambda cfg: shorten(Recipe.of(cfg), 0.1), tenth),
-            (lambda cfg: stretch(Recipe.of(cfg), 4), four),
-        ):
+        for scale, by, expected in ((shorten, 0.1, tenth), (stretch, 4, four)):
             cfg = run_of(dict(hook))
-            change(cfg)
+            scale(Recipe.of(cfg), by)
             assert cfg.custom_hooks[0].get(argument) == expected
     switch = dict(type='mmpretrain.SwitchRecipeHook', schedule=[dict(action_epoch=50), dict(action_epoch=200)])
     cfg = run_of(switch)
