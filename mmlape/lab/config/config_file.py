@@ -23,7 +23,7 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.registry import SCOPE, class_of, with_names
 from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
 from mmlape.lab.studies.study_file import is_study, read_arm
-from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
+from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, resolve_path
 
 adapt_mmengine()
 _ABSENT = '(absent)'
@@ -87,12 +87,14 @@ def config_name(cfg: Config) -> str:
 
 
 def _read(file: Path) -> Config:
-    _check_bases(file)
     try:
+        roots = [*_data_roots(file)]
         cfg = _without_imports(Config.fromfile(file))
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
-    _move_data(cfg, file)
+    _move_data(cfg, roots)
     return cfg
 
 
@@ -121,32 +123,6 @@ def name_types(cfg: Config) -> None:
             cfg[key] = named
 
 
-def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
-    """Check that a configuration and its bases parse, and that these are there and not based on it."""
-    chain = (*above, file.resolve())
-    for base in bases_of(file):
-        if not base.is_file():
-            raise ConfigError(f'{file}: _base_ names {base}, which does not exist{did_you_mean(base)}')
-        if base.resolve() in chain:
-            circle = [*chain[chain.index(base.resolve()) :], base.resolve()]
-            raise ConfigError(f'{file}: _base_ leads back to itself: {" -> ".join(path.name for path in circle)}')
-        _check_bases(base, chain)
-
-
-def bases_of(file: Path) -> list[Path]:
-    """Return the files that a configuration written in Python names as its bases.
-
-    Those of other packages (``mmdet::...``) are left out, and those whose names are computed.
-    """
-    named = _assigned(file, '_base_') or ()
-    configs = mim_root() / 'configs'
-    return [
-        configs / name.removeprefix(PREFIX) if name.startswith(PREFIX) else file.parent / name
-        for name in ([named] if isinstance(named, str) else named)
-        if '::' not in name.removeprefix(PREFIX) and '{{' not in name
-    ]
-
-
 def _assigned(file: Path, name: str) -> Any:
     """Return the literal that a configuration written in Python assigns to a variable; None if it is no literal.
 
@@ -166,13 +142,13 @@ def _assigned(file: Path, name: str) -> Any:
     return found
 
 
-def _move_data(cfg: Config, file: Path) -> None:
+def _move_data(cfg: Config, roots: list[str]) -> None:
     """Let a ``data_root`` that a file sets do what it does on the command line.
 
-    The paths of its bases, which were built when these were read, are below another root.
+    The paths of its bases, which were built when these were read, are below another one of the roots.
     """
     new = cfg.get('data_root')
-    others = [root for root in dict.fromkeys(_data_roots(file)) if root != new]
+    others = [root for root in dict.fromkeys(roots) if root != new]
     if not others or not isinstance(new, str):
         return
     from mmlape.lab.datasets.retarget import has_data_below, retarget_data
@@ -183,13 +159,25 @@ def _move_data(cfg: Config, file: Path) -> None:
             retarget_data(cfg, new)
 
 
-def _data_roots(file: Path) -> Iterator[str]:
-    """Yield what a configuration and its bases assign to ``data_root``."""
+def _data_roots(file: Path, above: tuple[Path, ...] = ()) -> Iterator[str]:
+    """Yield what a configuration and its bases assign to ``data_root``.
+
+    Raises:
+        ConfigError: One of them does not parse, is not there, or is based on itself.
+    """
+    if not file.is_file():
+        raise ConfigError(f'{above[-1]}: _base_ names {file}, which does not exist{did_you_mean(file)}')
+    chain, this = [path.resolve() for path in above], file.resolve()
+    if this in chain:
+        circle = ' -> '.join(path.name for path in [*chain[chain.index(this) :], this])
+        raise ConfigError(f'{above[-1]}: _base_ leads back to itself: {circle}')
     root = _assigned(file, 'data_root')
     if isinstance(root, str):
         yield root
     for base in Config._get_base_files(str(file)) if file.suffix == '.py' else ():
-        yield from _data_roots(Path(Config._get_cfg_path(base, str(file))[0]))
+        if '{{' not in base:  # which MMEngine fills in when it reads the file
+            found = resolve_path(base) if base.startswith(PREFIX) else Config._get_cfg_path(base, str(file))[0]
+            yield from _data_roots(Path(found), (*above, file))
 
 
 def _read_arm(path: str | Path) -> Config:
