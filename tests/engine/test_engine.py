@@ -8,12 +8,11 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.runner import get_priority
 
-from mmlape.errors import CheckpointError, ConfigError, TrainingError
+from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.recipe import Recipe
-from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire, find_checkpoint
-from mmlape.lab.runs.schema import Failure, Identity, RunRecord
+from mmlape.lab.runs.schema import Identity
 from mmlape.lab.training import hooks
 from mmlape.lab.training.optim import set_amp
 from mmlape.lab.training.trainer import train
@@ -75,20 +74,6 @@ def test_a_files_own_variables_keys_and_classes_are_taken(tmp_path, monkeypatch)
 def checkpoint(path, value=0):
     torch.save(dict(state_dict=dict(w=torch.full((200,), float(value)))), path)
     return path
-
-
-def test_a_used_work_dir_is_refused(tmp_path):
-    assert find_checkpoint(tmp_path, False) is None
-    Recorder(tmp_path, RunRecord(config='a.py', iter=3)).write()
-    with pytest.raises(TrainingError, match=r'already used .*a\.py that is running at iteration 3.*--resume'):
-        find_checkpoint(tmp_path, False)
-    Recorder(tmp_path, RunRecord(config='a.py', iter=0)).fail(Failure(kind='error'))
-    assert find_checkpoint(tmp_path, False) is None, (
-        'nothing was lost in a run that failed before its first checkpoint'
-    )
-    checkpoint(tmp_path / 'best_mIoU_iter_2.pth')
-    with pytest.raises(TrainingError, match='already used'):
-        find_checkpoint(tmp_path, False)
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):

@@ -3,7 +3,6 @@
 import gc
 import json
 import multiprocessing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,20 +185,7 @@ def test_training_from_weights_takes_all_of_them_or_fails(config, whole, tmp_pat
 # detection and classification
 
 
-@pytest.fixture(scope='module')
-def mini(tmp_path_factory):
-    from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-
-    root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=2, val=3, digits=0, size=(96, 96), per_scene=(2, 3), digit_size=(20, 40)))
-    return root
-
-
-def annotation_file(mini: Path) -> Path:
-    return mini / 'coco' / 'annotations' / 'instances_val2017.json'
-
-
-def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
+def test_ground_truth_saved_as_predictions_has_ap_1(pristine, tmp_path):
     """The JSON is COCO's: pycocotools reads it and finds nothing to complain about."""
     from mmdet.datasets import CocoDataset
     from mmdet.structures import DetDataSample
@@ -210,11 +196,10 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
     from mmlape.lab.evaluation.saved import write_rows
     from mmlape.lab.training.hooks.evaluation import _instances
 
-    truth = COCO(str(annotation_file(mini)))
+    file = str(pristine / 'coco' / 'annotations' / 'instances_val2017.json')
+    truth = COCO(file)
     classes = tuple(category['name'] for category in truth.loadCats(truth.getCatIds()))
-    dataset = CocoDataset(
-        ann_file=str(annotation_file(mini)), data_prefix=dict(img=''), metainfo=dict(classes=classes), pipeline=[]
-    )
+    dataset = CocoDataset(ann_file=file, data_prefix=dict(img=''), metainfo=dict(classes=classes), pipeline=[])
     rows = []
     for image in truth.getImgIds():
         found = truth.loadAnns(truth.getAnnIds(image))
