@@ -10,6 +10,7 @@ from each import each
 from mmengine.runner import Runner as MMRunner
 
 from mmlape.checkpoint import read_checkpoint
+from mmlape.cli import main
 from mmlape.lab.training.seeding import Batches, SkippingBatchSampler, seeded_dataloader
 
 TOOLS = tiny.ROOT / 'tools'
@@ -118,23 +119,24 @@ CASES = [*PLACES.items(), *(pytest.param(loop, MORE, marks=pytest.mark.release) 
 
 
 @pytest.mark.parametrize(('loop', 'places'), CASES)
-def test_a_kill_around_a_validation_changes_nothing(tmp_path, loop, places):
+def test_a_kill_around_a_validation_changes_nothing(tmp_path, capfd, loop, places):
     """Each validation of two iterations or an epoch of two is of a checkpoint; the fourth one ends the run."""
     length, step, extra, *behind = LOOPS[loop]
     data = tiny.write_data(tmp_path / 'data', train=4, val=2, side=40)
     config = tiny.write_config(tmp_path, data, extra + WATCHING.format(length=length, step=step) + ''.join(behind))
-    words = (TOOLS / 'train.py', config, '--seed', 7, '--work-dir')
-    tiny.run(*words, tmp_path / 'whole', cwd=tmp_path)
+    words = ('train', str(config), '--seed', '7', '--work-dir')
+    assert main([*words, str(tmp_path / 'whole')]) == 0
     expected = outcome(tmp_path / 'whole')
     assert expected['stopped']['iter'] == 8 and len(expected['losses']) == 8
     epochs = [None] * 4 if loop == 'iterations' else [1, 2, 3, 4]
     assert [(one.get('epoch'), one['step']) for one in expected['evaluations']] == [*zip(epochs, (2, 4, 6, 8))]
     for place in each(places):
         folder = tmp_path / place.replace(':', '_')
-        tiny.run(*words, folder, cwd=tmp_path, status=-9, TROUBLE=place)
+        tiny.run(*tiny.MMLAPE, *words, folder, cwd=tmp_path, status=-9, TROUBLE=place)
         trained = len(tiny.losses(folder))
-        printed = tiny.run(*words, folder, '--resume', cwd=tmp_path)
-        assert ('evaluating now' in printed) == ('val' in place), place
+        capfd.readouterr()
+        assert main([*words, str(folder), '--resume']) == 0
+        assert ('evaluating now' in ''.join(capfd.readouterr())) == ('val' in place), place
         assert len(tiny.losses(folder)) == 8 >= trained
         assert not [*tiny.differences(expected, outcome(folder))], place
 
