@@ -138,7 +138,8 @@ def test_every_check_and_every_change_is_the_same_for_each_spelling():
         found = []
         for form in ('name', 'class', 'scoped'):
             cfg = spelt(plain, form)
-            results = {check.__name__: outcome(check, Recipe.of(copy.deepcopy(cfg))) for check in CHECKS}
+            recipe = Recipe.of(cfg)
+            results = {check.__name__: outcome(check, recipe) for check in CHECKS}
             results['precision'] = precision(cfg)
             results['settings'] = classes(Config(dict(settings(named(cfg)), default_scope='mmdet')))
             results['sources'] = [(one.split, type(one), [cls for cls, _ in one.metrics]) for one in iter_sources(cfg)]
