@@ -220,7 +220,8 @@ def test_a_slurm_task_that_sees_one_gpu_of_its_own_takes_it(monkeypatch, count, 
 def test_predictions_are_gathered_and_errors_raised_once(tmp_path):
     script = tiny.ROOT / 'tests' / 'gathering_processes.py'
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
-    printed = tiny.run(*launch, tmp_path / 'predictions', cwd=tmp_path, CUDA_VISIBLE_DEVICES='')
+    more = dict(CUDA_VISIBLE_DEVICES='', PYTHON_EXEC=forking_python.executable())
+    printed = tiny.run(*launch, tmp_path / 'predictions', cwd=tmp_path, **more)
     assert printed.count('all gathered') == 2
 
 

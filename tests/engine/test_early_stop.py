@@ -61,13 +61,12 @@ def test_a_stop_is_a_finish_with_its_reason(data, tmp_path, capfd):
         assert record.reason.startswith(reason)
         run = read_run(folder)
         assert run.counts and not run.partial and run.outcome == f'finished: {record.reason}'
-        capfd.readouterr()
-        words = ['train', str(config), '--work-dir', str(folder), '--resume', '--seed', '1']
-        assert main(words) == 0
-        assert f'a finished run ({reason}' in capfd.readouterr().out
-        assert main(['status', str(folder.parent), '--json']) == 0
-        assert json.loads(capfd.readouterr().out)[0]['reason'] == record.reason
-        files = sorted(folder.glob('*.pth'))
-        assert main(['test', str(config), str(files[-1]), '--work-dir', str(tmp_path / f'test{done}')]) == 0
+    capfd.readouterr()
+    assert main(['train', str(config), '--work-dir', str(folder), '--resume', '--seed', '1']) == 0
+    assert f'a finished run ({reason}' in capfd.readouterr().out
+    assert main(['status', str(folder.parent), '--json']) == 0
+    assert json.loads(capfd.readouterr().out)[0]['reason'] == record.reason
+    file = max(folder.glob('*.pth'))
+    assert main(['test', str(config), str(file), '--work-dir', str(tmp_path / 'test')]) == 0
     assert main(['report', str(tmp_path / 'EarlyStoppingHook6')]) == 0
     assert 'seed 1 stopped by EarlyStoppingHook at 6 of 8' in ' '.join(capfd.readouterr().out.split())

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import forking_python
 import pytest
 import tiny
 import torch
@@ -94,7 +95,8 @@ def test_norms_of_half_precision_gradients_do_not_overflow():
 def test_two_processes():
     script = tiny.ROOT / 'tests' / 'gradient_norm_processes.py'
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
-    assert 'all equal' in tiny.run(*launch, cwd=tiny.ROOT, CUDA_VISIBLE_DEVICES='')
+    python = forking_python.executable()  # the processes'
+    assert 'all equal' in tiny.run(*launch, cwd=tiny.ROOT, CUDA_VISIBLE_DEVICES='', PYTHON_EXEC=python)
 
 
 def rows(work_dir):

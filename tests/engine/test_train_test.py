@@ -59,7 +59,7 @@ def test_a_run_logs_its_batch_and_keeps_a_record(whole):
 def test_workers_end_with_the_run_or_the_test_that_they_read_for(tmp_path, config, persistent):
     """Python's search for cycles would end them five seconds too late."""
     workers = dict(num_workers=1, persistent_workers=persistent)
-    cfg = load_config(config, [*OPTIONS, 'train_cfg.max_iters=4'])
+    cfg = load_config(config, ['train_cfg.max_iters=2', 'train_cfg.val_interval=2'])
     for split in ('train', 'val', 'test'):
         cfg[f'{split}_dataloader'].update(workers)
     thresholds = gc.get_threshold()
@@ -67,7 +67,7 @@ def test_workers_end_with_the_run_or_the_test_that_they_read_for(tmp_path, confi
     try:
         train(cfg, tmp_path / 'run', seed=3)
         assert multiprocessing.active_children() == []
-        evaluator.test(cfg, tmp_path / 'run' / 'iter_4.pth', tmp_path / 'test')
+        evaluator.test(cfg, tmp_path / 'run' / 'iter_2.pth', tmp_path / 'test')
         assert multiprocessing.active_children() == []
     finally:
         gc.set_threshold(*thresholds)
