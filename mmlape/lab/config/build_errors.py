@@ -77,5 +77,5 @@ def _registered_names(registry: Registry, scope: str) -> set[str]:
 
 def _arguments_of(built: Any) -> set[str]:
     """Return the arguments of a function, or of a class and its bases, to which it may pass others on."""
-    parts = [part.__init__ for part in inspect.getmro(built)] if inspect.isclass(built) else [built]
+    parts = [part.__init__ for part in inspect.getmro(built)] if inspect.isclass(built) else [built]  # type: ignore[misc]
     return {name for part in parts for name in inspect.signature(part).parameters} - {'self', 'args', 'kwargs'}
