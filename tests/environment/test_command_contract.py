@@ -297,6 +297,7 @@ COMMANDS_CALLED = {
         'a.py',
         LOAD | {'mmlape.lab.config.schedule.shorten': None, 'mmlape.lab.config.config_file.differing_values': []},
         {
+            'config': [('b.py',)],
             '--cfg-options': in_modes('--cfg-options x=1 --cfg-options y=2', '--diff b.py'),
             '--diff': [('--diff b.py',)],
         },
