@@ -112,9 +112,9 @@ param_scheduler = [param_scheduler, dict(type='StepLR', step_size=1, gamma=0.9)]
 """
 LOOPS = dict(iterations=('max_iters', 2, ''), epochs=('max_epochs', 1, tiny.EPOCHS))
 LOOPS['iterations of epochs'] = (*LOOPS['epochs'], BY_ITERATION)
-PLACES = dict(epochs=('before_val:4', 'after_val_epoch:4', 'after_val:4', 'kill:5:0', 'after_val:8'))
+PLACES = dict(epochs=('before_val:4', 'after_val_epoch:4', 'kill:5:0', 'after_val:8'))
 PLACES |= {'iterations': ('after_val_epoch:4', 'after_val:8'), 'iterations of epochs': ('before_val:4',)}
-MORE = ('before_val:2', 'after_val_iter:4', 'kill:7:0', 'before_val:8', 'after_val_epoch:8')
+MORE = ('before_val:2', 'after_val_iter:4', 'after_val:4', 'kill:7:0', 'before_val:8', 'after_val_epoch:8')
 CASES = [*PLACES.items(), *(pytest.param(loop, MORE, marks=pytest.mark.release) for loop in PLACES)]
 
 
