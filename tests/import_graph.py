@@ -49,6 +49,7 @@ INSIDE = {
     'lab': (
         ('decoding', 'extension'),
         ('registry',),
+        ('recipe',),
         ('studies', 'environment'),
         ('evaluation', 'datasets'),
         ('runs',),

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import forking_python
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 REAL = {'PYTHON': sys.executable}
@@ -103,6 +104,15 @@ log_processor = dict(by_epoch=False)
 auto_scale_lr = dict(enable=False, base_batch_size=2)
 env_cfg = dict(cudnn_benchmark=False, mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0))
 """
+
+EPOCHS = """
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=1)
+train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
+param_scheduler = [dict(type='MultiStepLR', milestones=[1])]
+default_hooks['checkpoint'].update(by_epoch=True, interval=1)
+log_processor = dict(by_epoch=True)
+"""
+"""Three epochs instead of six iterations."""
 
 
 def write_data(root: Path, train: int = 8, val: int = 5, side: int = 48) -> Path:
@@ -220,6 +230,33 @@ def record(work_dir: Path) -> dict:
 def evaluations(work_dir: Path) -> list[dict]:
     """All evaluations of the run in ``work_dir``."""
     return [json.loads(line) for line in (work_dir / 'evaluations.jsonl').read_text().splitlines()]
+
+
+def losses(work_dir: Path) -> dict[int, float]:
+    """Step and loss of every iteration that was logged, a resumed run's over those that it repeats."""
+    logs = sorted(work_dir.rglob('vis_data/scalars.json'))
+    rows = [json.loads(line) for log in logs for line in log.read_text(encoding='utf-8').splitlines()]
+    return {row['step']: row['loss'] for row in rows if 'loss' in row}
+
+
+def differences(one: object, two: object, place: str = '', tolerance: float = 0) -> Iterator[str]:
+    """The places where the contents of two files differ; by default to the bit."""
+    if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor):
+        same = one.shape == two.shape and torch.allclose(one.double(), two.double(), rtol=tolerance, atol=tolerance)
+    elif isinstance(one, float) and isinstance(two, float):
+        same = one == pytest.approx(two, rel=tolerance, abs=tolerance)
+    elif isinstance(one, dict) and isinstance(two, dict) and one.keys() == two.keys():
+        for key in one:
+            yield from differences(one[key], two[key], f'{place}/{key}', tolerance)
+        return
+    elif isinstance(one, list | tuple) and isinstance(two, list | tuple) and len(one) == len(two):
+        for number, pair in enumerate(zip(one, two)):
+            yield from differences(*pair, f'{place}/{number}', tolerance)
+        return
+    else:
+        same = one == two
+    if not same:
+        yield f'{place}: {str(one)[:300]} / {str(two)[:300]}'
 
 
 def unpack_records(name: str, folder: Path) -> Path:

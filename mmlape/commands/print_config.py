@@ -2,7 +2,6 @@
 own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`."""
 
 import argparse
-from pathlib import Path
 
 from mmlape.console.quiet import say
 from mmlape.lab.config.command_options import add_config, add_shorten
@@ -10,35 +9,22 @@ from mmlape.lab.config.command_options import add_config, add_shorten
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, or_run=True)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument('--diff', metavar='OTHER', help='print only the values that differ from this config')
-    how.add_argument('--from', dest='sources', action='store_true', help='print the file that each value comes from')
+    parser.add_argument('--diff', metavar='OTHER', help='print only the values that differ from this config')
     add_shorten(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from mmlape.checkpoint.plain_config import write_plain
-    from mmlape.errors import ConfigError
-    from mmlape.lab.config.config_file import differing_values, value_sources
+    from mmlape.lab.config.config_file import differing_values
     from mmlape.lab.config.schedule import shorten
     from mmlape.lab.inference.trained_model import complete_config
+    from mmlape.lab.recipe import Recipe
     from mmlape.lab.training.optim import quiet_logger
 
-    if args.sources and args.shorten != 1:
-        raise ConfigError('--from shows values as their files have them: give no --shorten')
-    if args.sources and Path(args.config).is_dir():
-        raise ConfigError(
-            f'--from: all values of a run are in its own copy of the config; give, instead of '
-            f'{args.config}, the config that it was trained with'
-        )
-    if args.sources:
-        for key, value, source in value_sources(args.config, args.cfg_options):
-            say(f'{key} = {value}  # {source}')
-        return 0
     cfg = complete_config(args.config, args.cfg_options)
     if args.shorten != 1:
         with quiet_logger():
-            shorten(cfg, args.shorten)
+            shorten(Recipe.of(cfg), args.shorten)
     if not args.diff:
         print(write_plain(cfg.to_dict()), end='')
         return 0

@@ -5,6 +5,7 @@ from mmengine.config import Config
 
 from mmlape.errors import ConfigError
 from mmlape.lab.config.schedule import stretch
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.training.plan import apply_batch_policy
 
 
@@ -37,7 +38,7 @@ def recipe(images=2, base=8, accumulation=1, **scale):
     ],
 )
 def test_a_policy_is_applied(cfg, processes, way, policy, lasting):
-    batch, found = apply_batch_policy(cfg, processes, way)
+    batch, found = apply_batch_policy(Recipe.of(cfg), processes, way)
     assert found == policy and batch.accumulation == lasting[0]
     assert (cfg.optim_wrapper.accumulative_counts, cfg.train_cfg.max_iters) == lasting
     if policy != 'recipe':  # which leaves the switch as it is
@@ -48,7 +49,7 @@ def test_a_policy_is_applied(cfg, processes, way, policy, lasting):
 
 def test_a_mismatch_shows_three_options():
     with pytest.raises(ConfigError) as caught:
-        apply_batch_policy(recipe(), 2, None)
+        apply_batch_policy(Recipe.of(recipe()), 2, None)
     for part in (
         '= 4 images a step, but the recipe is for 8',
         '--auto-scale-lr         lr 0.1 -> 0.05',
@@ -57,11 +58,11 @@ def test_a_mismatch_shows_three_options():
     ):
         assert part in str(caught.value)
     with pytest.raises(ConfigError, match=r'(?s)lr 0.1 -> 0.15.*not possible: .*8 images are no multiple of 12'):
-        apply_batch_policy(recipe(images=3), 4, None)
+        apply_batch_policy(Recipe.of(recipe(images=3)), 4, None)
     with pytest.raises(ConfigError, match='--accumulate: .*no multiple'):
-        apply_batch_policy(recipe(images=3), 1, 'accumulate')
+        apply_batch_policy(Recipe.of(recipe(images=3)), 1, 'accumulate')
     with pytest.raises(ConfigError, match='has no auto_scale_lr.base_batch_size'):
-        apply_batch_policy(recipe(base=None), 1, 'accumulate')
+        apply_batch_policy(Recipe.of(recipe(base=None)), 1, 'accumulate')
 
 
 def test_everything_counted_in_iterations_is_stretched():
@@ -75,7 +76,7 @@ def test_everything_counted_in_iterations_is_stretched():
         dict(type='mmlape.WarmupCosineLR', by_epoch=False, warmup=3, warmup_start=0.01, eta_min=0.0, T_max=60),
     ]
     cfg.custom_hooks = [dict(type='EMAHook', begin_iter=7)]
-    stretch(cfg, 2)
+    stretch(Recipe.of(cfg), 2)
     assert cfg.custom_hooks[0].begin_iter == 14
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_cfg.val_begin) == (200, 20, 60)
     assert cfg.train_cfg.dynamic_intervals == [(100, 10)]
@@ -88,4 +89,4 @@ def test_everything_counted_in_iterations_is_stretched():
     assert cfg.default_hooks.checkpoint.interval == 40 and cfg.custom_hooks[0].interval == 2
     cfg.param_scheduler = [dict(type='ReduceOnPlateauLR', by_epoch=False)]
     with pytest.raises(ConfigError, match='param_scheduler.0 .ReduceOnPlateauLR.'):
-        stretch(cfg, 2)
+        stretch(Recipe.of(cfg), 2)

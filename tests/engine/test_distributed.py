@@ -118,33 +118,13 @@ def tree_of(folder):
     return named
 
 
-def differences(one, two, place='', tolerance=1e-5):
-    """Yield the places where two contents differ."""
-    if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor):
-        same = one.shape == two.shape and torch.allclose(one.double(), two.double(), atol=tolerance)
-    elif isinstance(one, float) and isinstance(two, float):
-        same = one == pytest.approx(two, rel=tolerance, abs=tolerance)
-    elif isinstance(one, dict) and isinstance(two, dict) and one.keys() == two.keys():
-        for key in one:
-            yield from differences(one[key], two[key], f'{place}/{key}', tolerance)
-        return
-    elif isinstance(one, list | tuple) and isinstance(two, list | tuple) and len(one) == len(two):
-        for number, pair in enumerate(zip(one, two)):
-            yield from differences(*pair, f'{place}/{number}', tolerance)
-        return
-    else:
-        same = one == two
-    if not same:
-        yield f'{place}: {str(one)[:300]} / {str(two)[:300]}'
-
-
 def assert_same_trees(one, two):
     first, second = tree_of(one), tree_of(two)
     assert first and list(first) == list(second)
     found = [
         line
         for name in first
-        for line in differences(content_of(first[name], one), content_of(second[name], two), name)
+        for line in tiny.differences(content_of(first[name], one), content_of(second[name], two), name, 1e-5)
     ]
     assert not found, '\n'.join(found)
 
@@ -240,7 +220,8 @@ def test_a_slurm_task_that_sees_one_gpu_of_its_own_takes_it(monkeypatch, count, 
 def test_predictions_are_gathered_and_errors_raised_once(tmp_path):
     script = tiny.ROOT / 'tests' / 'gathering_processes.py'
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
-    printed = tiny.run(*launch, tmp_path / 'predictions', cwd=tmp_path, CUDA_VISIBLE_DEVICES='')
+    more = dict(CUDA_VISIBLE_DEVICES='', PYTHON_EXEC=forking_python.executable())
+    printed = tiny.run(*launch, tmp_path / 'predictions', cwd=tmp_path, **more)
     assert printed.count('all gathered') == 2
 
 

@@ -31,13 +31,6 @@ class StopAt(Hook):
             runner.train_loop.stop_training = True
 
 
-EPOCHS = """
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=1)
-train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-param_scheduler = []
-default_hooks['checkpoint'].update(by_epoch=True, interval=1)
-log_processor = dict(by_epoch=True)
-"""
 NEVER_BETTER = "custom_hooks = [dict(type='EarlyStoppingHook', monitor='mIoU', min_delta=1000, patience={})]\n"
 EARLY = 'train_cfg.update(max_iters=8, val_interval=2)\ndefault_hooks["checkpoint"]["interval"] = 2\n'
 CASES = {
@@ -48,7 +41,7 @@ CASES = {
     ),
     "a user's own hook": ("custom_hooks = [dict(type='StopAt', iteration=4)]", 4, 6, 'StopAt', 'enough'),
     'a loop of epochs, stopped in the second': (
-        EPOCHS + "custom_hooks = [dict(type='StopAt', iteration=5)]", 8, 12, 'StopAt', 'enough',
+        tiny.EPOCHS + "custom_hooks = [dict(type='StopAt', iteration=5)]", 8, 12, 'StopAt', 'enough',
     ),
 }  # fmt: skip
 
@@ -68,13 +61,12 @@ def test_a_stop_is_a_finish_with_its_reason(data, tmp_path, capfd):
         assert record.reason.startswith(reason)
         run = read_run(folder)
         assert run.counts and not run.partial and run.outcome == f'finished: {record.reason}'
-        capfd.readouterr()
-        words = ['train', str(config), '--work-dir', str(folder), '--resume', '--seed', '1']
-        assert main(words) == 0
-        assert f'a finished run ({reason}' in capfd.readouterr().out
-        assert main(['status', str(folder.parent), '--json']) == 0
-        assert json.loads(capfd.readouterr().out)[0]['reason'] == record.reason
-        files = sorted(folder.glob('*.pth'))
-        assert main(['test', str(config), str(files[-1]), '--work-dir', str(tmp_path / f'test{done}')]) == 0
+    capfd.readouterr()
+    assert main(['train', str(config), '--work-dir', str(folder), '--resume', '--seed', '1']) == 0
+    assert f'a finished run ({reason}' in capfd.readouterr().out
+    assert main(['status', str(folder.parent), '--json']) == 0
+    assert json.loads(capfd.readouterr().out)[0]['reason'] == record.reason
+    file = max(folder.glob('*.pth'))
+    assert main(['test', str(config), str(file), '--work-dir', str(tmp_path / 'test')]) == 0
     assert main(['report', str(tmp_path / 'EarlyStoppingHook6')]) == 0
     assert 'seed 1 stopped by EarlyStoppingHook at 6 of 8' in ' '.join(capfd.readouterr().out.split())

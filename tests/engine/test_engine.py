@@ -8,13 +8,13 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.runner import get_priority
 
-from mmlape.errors import CheckpointError, ConfigError, TrainingError
+from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.runs.record import Recorder
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.resume import acquire, find_checkpoint
-from mmlape.lab.runs.schema import Failure, Identity, RunRecord
+from mmlape.lab.runs.schema import Identity
 from mmlape.lab.training import hooks
-from mmlape.lab.training.optim import group_parameters, set_amp
+from mmlape.lab.training.optim import set_amp
 from mmlape.lab.training.trainer import train
 
 
@@ -76,20 +76,6 @@ def checkpoint(path, value=0):
     return path
 
 
-def test_a_used_work_dir_is_refused(tmp_path):
-    assert find_checkpoint(tmp_path, False) is None
-    Recorder(tmp_path, RunRecord(config='a.py', iter=3)).write()
-    with pytest.raises(TrainingError, match=r'already used .*a\.py that is running at iteration 3.*--resume'):
-        find_checkpoint(tmp_path, False)
-    Recorder(tmp_path, RunRecord(config='a.py', iter=0)).fail(Failure(kind='error'))
-    assert find_checkpoint(tmp_path, False) is None, (
-        'nothing was lost in a run that failed before its first checkpoint'
-    )
-    checkpoint(tmp_path / 'best_mIoU_iter_2.pth')
-    with pytest.raises(TrainingError, match='already used'):
-        find_checkpoint(tmp_path, False)
-
-
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     checkpoint(tmp_path / 'iter_9.pth')
     whole = checkpoint(tmp_path / 'iter_10.pth').read_bytes()
@@ -120,7 +106,7 @@ def test_what_a_kill_left_half_written_is_deleted(tmp_path):
 def test_hooks_are_put_in_once():
     cfg = ConfigDict(custom_hooks=[dict(type='mmlape.NaNGuardHook', priority=0)])
     for _ in range(2):
-        hooks.install(cfg, *hooks.ALWAYS)
+        hooks.install(Recipe.of(cfg), *hooks.ALWAYS)
     assert sorted(hook['type'] for hook in cfg['custom_hooks']) == sorted(f'mmlape.{name}' for name in hooks.ALWAYS)
     assert cfg['default_hooks']['checkpoint']['type'] == 'mmlape.CheckpointHook'
     priorities = [get_priority(getattr(hooks, name).priority) for name in hooks.ALWAYS]
@@ -139,15 +125,3 @@ def test_fp16_needs_a_gpu_and_bf16_does_not(config_file):
             train(cfg, amp='fp16')
     with pytest.raises(ConfigError, match='cannot replace'):
         set_amp(Config(dict(optim_wrapper=dict(type='DeepSpeedOptimWrapper'))), 'bf16')
-
-
-def test_frozen_parameters_are_a_group_of_their_own():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 4))
-    model[0].requires_grad_(False)
-
-    class Wrapper:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    trained, frozen = group_parameters(model, Wrapper())
-    assert (trained.count, trained.names) == (16, ['1.weight', '1.bias'])
-    assert (frozen.lr, frozen.count, frozen.names) == (None, 9, ['0.weight', '0.bias'])

@@ -7,11 +7,7 @@ from config_helpers import CONFIGS, build, load
 from mmengine.registry import PARAM_SCHEDULERS
 from torch import nn
 
-from mmlape.checkpoint import load_backbone
-from mmlape.models import VisionTransformer
-
 RECIPES = [path for path in CONFIGS if path.stem.startswith('linear_vit-')]
-STEPS = 161_664
 
 
 def test_rate_has_no_warm_up_and_ends_at_zero():
@@ -40,16 +36,3 @@ def test_logits_are_one_linear_map_of_the_last_layer_s_patches():
         expected = F.interpolate(expected, (128, 128), mode='bilinear', align_corners=False)
         found = model.encode_decode(images, [dict(img_shape=(128, 128))])
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_position_embedding_is_resized_bilinearly(tiny_arch, tmp_path):
-    """A table of 224 pixels is loaded into the crop's 32 x 32 cells."""
-    pretrained = VisionTransformer(tiny_arch, 224, 16, patch_norm='dual', with_prefix_pe=False)
-    torch.save(pretrained.state_dict(), tmp_path / 'vit.pth')
-    keys = ('final_norm', 'interpolate_mode', 'out_type', 'with_prefix_pe')
-    options = {key: load(RECIPES[0]).model.backbone[key] for key in keys}
-    model = VisionTransformer(tiny_arch, 512, 16, patch_norm='dual', **options)
-    load_backbone(model, str(tmp_path / 'vit.pth'))
-    table = pretrained.pos_embed.unflatten(1, (14, 14)).permute(0, 3, 1, 2)
-    expected = F.interpolate(table, (32, 32), mode='bilinear', align_corners=False).flatten(2).transpose(1, 2)
-    torch.testing.assert_close(model.pos_embed, expected)

@@ -13,6 +13,7 @@ from mmengine.runner import Runner
 
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.config.schedule import shorten
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.training.optim import build_model
 from mmlape.lab.training.trainer import train
 
@@ -54,13 +55,7 @@ def by_plain_runner(cfg, work_dir, metrics):
         evaluator.type = metrics.get(evaluator.type.rpartition('.')[2], evaluator.type)
     runner = Runner.from_cfg(cfg)
     runner.train()
-    return losses_in(work_dir), runner.message_hub
-
-
-def losses_in(work_dir):
-    *_, log = sorted(work_dir.rglob('vis_data/scalars.json'))  # of the last start
-    rows = [json.loads(line) for line in log.read_text(encoding='utf-8').splitlines()]
-    return [row['loss'] for row in rows if 'loss' in row]
+    return [*tiny.losses(work_dir).values()], runner.message_hub
 
 
 def _cases():
@@ -73,7 +68,7 @@ def _cases():
 def test_the_plain_runner_trains_and_evaluates_alike(name, tmp_path):
     golden_losses.make_data(tmp_path)
     cfg, share = golden_losses.recipe(name, tmp_path)
-    shorten(cfg, share)
+    shorten(Recipe.of(cfg), share)
     without_random_numbers(cfg.model)
     dataset = innermost(cfg.train_dataloader.dataset)
     dataset.pipeline = [step for step in dataset.pipeline if step['type'].rpartition('.')[2] in KEPT]
@@ -81,7 +76,9 @@ def test_the_plain_runner_trains_and_evaluates_alike(name, tmp_path):
     cfg.load_from = str(tmp_path / 'weights.pth')
     record = train(cfg, tmp_path / 'ours', seed=SEED, batch='allow-batch-mismatch')
     expected, hub = by_plain_runner(cfg, tmp_path / 'plain', NAMES[name])
-    assert losses_in(tmp_path / 'ours')[:20] == pytest.approx(expected[:20], rel=1e-6) and len(expected) >= 20
+    assert [*tiny.losses(tmp_path / 'ours').values()][:20] == pytest.approx(expected[:20], rel=1e-6) and len(
+        expected
+    ) >= 20
     assert len(set(expected)) >= 20
     metrics = {key.removeprefix('val/'): log.data[0][-1] for key, log in hub.log_scalars.items() if 'val/' in key}
     shared = {key: value for key, value in record.last.metrics.items() if key in metrics}
@@ -169,7 +166,7 @@ def test_every_command_takes_a_config_of_openmmlab_without_our_papers(name, tmp_
     assert 'partition=p' in printed and 'resuming from' in printed and 'the complete run:' in printed
     assert printed.count('finished before, skipped') == 1, 'a run of `train` is one of a study'
     assert tiny.difference(tmp_path / part / last, tmp_path / whole / last) == 0
-    assert losses_in(tmp_path / part)[-2:] == losses_in(tmp_path / whole)[-2:]
+    assert [*tiny.losses(tmp_path / part).values()][-2:] == [*tiny.losses(tmp_path / whole).values()][-2:]
     runs = [tiny.record(tmp_path / 'work' / name / f'seed_{seed}') for seed in (1, 2)]
     assert {record['state'] for record in runs} == {'finished'}
     assert {record['best']['key'] for record in runs} == {metric}

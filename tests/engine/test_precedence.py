@@ -150,7 +150,7 @@ def recorded():
         yield patch, calls
 
 
-@examples(max_examples=40)
+@examples(max_examples=25)
 @given(case=STUDIES)
 def test_the_strongest_layer_of_a_study_decides_what_its_runs_get(config, case):
     keys, processes = expected_keys(case), case['processes'] or 1

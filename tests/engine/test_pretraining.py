@@ -12,9 +12,10 @@ from checkpoint_helpers import save
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from PIL import Image
-from tiny import ROOT, run, write_config, write_data
+from tiny import ROOT, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
+from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.inference.evaluator import test as evaluate
@@ -74,7 +75,7 @@ def test_the_teacher_is_neither_trained_nor_saved(tmp_path):
     assert all(torch.equal(value, other[name]) for name, value in model.teacher.state_dict().items())
 
 
-def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
+def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path, capfd):
     """One iteration with learning rate 0 through the real tool leaves the checkpoint's values, to the bit."""
     source = VisionTransformer(ARCH, 32, 8, pe_joining='lape')
     record = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
@@ -85,7 +86,8 @@ def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
         "train_cfg = dict(type='IterBasedTrainLoop', max_iters=1, val_interval=1)\n"
     )
     config = write_config(tmp_path, write_data(tmp_path / 'data'), extra)
-    printed = run(ROOT / 'tools' / 'train.py', config, '--work-dir', 'out', cwd=tmp_path)
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'out')]) == 0
+    printed = ''.join(capfd.readouterr())
     assert re.search(r'loaded (\d+) of \1\b', printed), printed
     assert 'lape.pth: its images were normalised with mean=[123.675, 116.28, 103.53]' in printed
     trained = torch.load(next((tmp_path / 'out').glob('iter_1.pth')), weights_only=False)['state_dict']
@@ -96,7 +98,7 @@ def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
         assert torch.equal(trained[name], expected[name.removeprefix('backbone.')]), name
 
 
-def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path):
+def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path, capfd):
     """RandAugment, erasing, mixup, CutMix and repeated augmentation at work; the PE grows from 14 x 14 to 24 x 24."""
     random = np.random.default_rng(0)
     for split, kind in itertools.product(('train', 'val'), 'abcde'):
@@ -112,10 +114,9 @@ def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path):
         f'model.backbone.init_cfg.checkpoint={path}', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=10',
         *(f'{split}_dataloader.{word}' for split in ('train', 'val') for word in plain_loaders),
     )  # fmt: skip
-    config = PRETRAIN / 'deit-base-lape_4xb64-30e-ft384_in1k.py'
-    words = ('--work-dir', 'out', '--seed', '0', '--allow-batch-mismatch', '--cfg-options', *options)
-    printed = run(ROOT / 'tools' / 'train.py', config, *words, cwd=tmp_path)
-    assert 'resized pos_embed: 14x14 -> 24x24' in printed
+    words = ['train', str(PRETRAIN / 'deit-base-lape_4xb64-30e-ft384_in1k.py'), '--work-dir', str(tmp_path / 'out')]
+    assert main([*words, '--seed', '0', '--allow-batch-mismatch', '--cfg-options', *options]) == 0
+    assert 'resized pos_embed: 14x14 -> 24x24' in ''.join(capfd.readouterr())
     stored = read_checkpoint(tmp_path / 'out' / 'epoch_1.pth')
     assert stored['state_dict']['backbone.pos_embed'].shape == (1, 577, 32)
     assert stored['meta']['iter'] == 1, 'an epoch has ten pictures, though each may come three times'

@@ -12,8 +12,8 @@ from mmengine.optim import LinearLR, MultiStepLR, PolyLR
 
 from mmlape.cli import main
 from mmlape.files import read_json
-from mmlape.lab.config.recipe import Recipe
 from mmlape.lab.config.schedule import WarmupCosineLR, check_schedule, check_units, shorten
+from mmlape.lab.recipe import Recipe
 
 SHARES = (1, 0.5, 0.1, 0.01, 1e-6)
 
@@ -50,12 +50,12 @@ def test_every_schedule_is_scaled_in_its_order():
         if str(parts) in seen:
             continue
         seen.add(str(parts))
-        check_units(cfg)
+        check_units(Recipe.of(cfg))
         before = points(cfg)
         for share in SHARES:
             scaled = copy.deepcopy(cfg)
-            shorten(scaled, share)
-            check_schedule(scaled)
+            shorten(Recipe.of(scaled), share)
+            check_schedule(Recipe.of(scaled))
             if share == 1:
                 assert scaled._cfg_dict == cfg._cfg_dict
                 continue
@@ -116,7 +116,7 @@ def rates(parts, length):
 def test_the_rates_have_the_same_course(parts):
     cfg = Config(dict(train_cfg=dict(max_iters=1000), param_scheduler=parts))
     full = rates(cfg.param_scheduler, 1000)
-    shorten(cfg, 0.1)
+    shorten(Recipe.of(cfg), 0.1)
     scaled = rates(cfg.param_scheduler, cfg.train_cfg.max_iters)
     assert len(scaled) == 100 and cfg.train_cfg.val_interval == 100
     away = (scaled - full[::10]).abs()

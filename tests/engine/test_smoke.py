@@ -11,18 +11,7 @@ from mmlape.lab.training.smoke import smoke, summary
 from mmlape.lab.training.trainer import train
 
 KEYS = ('seconds_per_iter', 'seconds_per_validation', 'peak_memory_mib', 'checkpoint_mib', 'hours', 'disk_mib')
-EPOCHS = """
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=2)
-train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-param_scheduler = [dict(type='CosineAnnealingLR', T_max=3, convert_to_iter_based=True)]
-default_hooks['checkpoint'].update(by_epoch=True, interval=1)
-log_processor = dict(by_epoch=True)
-"""
-
-
-@pytest.fixture(scope='module')
-def data(tmp_path_factory):
-    return tiny.write_data(tmp_path_factory.mktemp('smoke') / 'data')
+EPOCHS = tiny.EPOCHS + 'train_cfg.update(val_interval=2)\n'
 
 
 @pytest.mark.parametrize(
@@ -30,8 +19,8 @@ def data(tmp_path_factory):
     [pytest.param('', (6, 2, 3), marks=pytest.mark.release), (EPOCHS, (12, 2, 4))],
     ids=['iterations', 'epochs'],
 )
-def test_the_estimate_is_that_of_the_complete_run(extra, expected, data, tmp_path, monkeypatch):
-    cfg = load_config(tiny.write_config(tmp_path, data, extra))
+def test_the_estimate_is_that_of_the_complete_run(extra, expected, config, tmp_path):
+    cfg = load_config(tiny.write_config(tmp_path, config.parent / 'data', extra))
     text = cfg.pretty_text
     facts = smoke(cfg, tmp_path / 'run', seed=0)
     assert cfg.pretty_text == text and [path.name for path in tmp_path.iterdir()] == ['tiny.py']
@@ -54,7 +43,7 @@ def test_the_estimate_is_that_of_the_complete_run(extra, expected, data, tmp_pat
     assert any(f'{expected[0]} iterations and {expected[1]} validations' in line for line in summary(facts))
 
 
-def test_the_checkpoint_of_two_steps_is_resumed(data, tmp_path, monkeypatch):
+def test_the_checkpoint_of_two_steps_is_resumed(config, tmp_path, monkeypatch):
     """With accumulation two steps are four iterations; the second part starts behind them."""
     seen = []
     original = train
@@ -67,16 +56,16 @@ def test_the_checkpoint_of_two_steps_is_resumed(data, tmp_path, monkeypatch):
             seen.append([read_checkpoint(path)['meta']['iter'] for path in paths])
 
     monkeypatch.setattr('mmlape.lab.training.smoke.train', watched)
-    cfg = load_config(tiny.write_config(tmp_path, data), {'auto_scale_lr.base_batch_size': 4})
+    cfg = load_config(tiny.write_config(tmp_path, config.parent / 'data'), {'auto_scale_lr.base_batch_size': 4})
     cfg.train_cfg.update(max_iters=12, val_interval=50)
     cfg.default_hooks.checkpoint.interval = 50
     facts = smoke(cfg, tmp_path / 'run', seed=0, batch='accumulate')
     assert seen == [[4], [4]] and facts['iterations'] == 24 and facts['validations'] == 1
 
 
-def test_what_would_end_the_run_ends_the_trial_and_leaves_nothing(data, tmp_path, capsys):
-    config = tiny.write_config(tmp_path, data)
-    words = ['train', str(config), '--work-dir', str(tmp_path / 'run'), '--smoke']
+def test_what_would_end_the_run_ends_the_trial_and_leaves_nothing(config, tmp_path, capsys):
+    tried = tiny.write_config(tmp_path, config.parent / 'data')
+    words = ['train', str(tried), '--work-dir', str(tmp_path / 'run'), '--smoke']
     assert main([*words, '--cfg-options', 'train_dataloader.batch_size=3']) == 1
     assert 'Choose one' in capsys.readouterr().err
     assert main([*words, '--cfg-options', 'optim_wrapper.optimizer.lr=1e30', '--seed', '0']) == 1

@@ -4,13 +4,11 @@ import re
 
 import pytest
 import tiny
-import torch
 from config_helpers import CONFIGS, load
 from each import each
-from model_helpers import ARCH, vit
 
 from mmlape.cli import main
-from mmlape.errors import CheckpointError, MissingCheckpointError
+from mmlape.errors import MissingCheckpointError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.runs.identity import checkpoint_keys, is_missing
 from mmlape.lab.training.plan import missing_weights
@@ -55,12 +53,3 @@ def test_a_missing_file_leaves_no_record(tmp_path, capsys):
         assert not (tmp_path / 'run').exists()
         assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), '--seed', '1']) == 1
         assert f'give one by --cfg-options {key}=FILE' in capsys.readouterr().err
-
-
-def test_weights_of_another_width_are_told_by_their_shapes(tmp_path):
-    wide, narrow = (dict(ARCH, embed_dims=width, feedforward_channels=2 * width) for width in (48, 24))
-    torch.save(vit(arch=wide).state_dict(), tmp_path / 'a.pth')
-    for strict in (True, False):
-        init = dict(type='Pretrained', checkpoint=str(tmp_path / 'a.pth'), strict=strict)
-        with pytest.raises(CheckpointError, match=r'(?s)wrong shape: .* is \(48,\) in the file, \(24,\) in the model'):
-            vit(arch=narrow, init_cfg=init).init_weights()

@@ -143,8 +143,6 @@ def test_commands_take_a_run_where_they_take_a_config(folder, run, capsys):
     assert main(['print-config', str(run), '--diff', str(folder / 'tiny.py')]) == 0
     changed = {line.split(':')[0] for line in capsys.readouterr().out.splitlines()}
     assert 'model.backbone.type' not in changed and not any(key.startswith('test_dataloader') for key in changed)
-    assert main(['print-config', str(run), '--from']) == 1
-    assert 'give, instead of' in capsys.readouterr().err
 
 
 def opened(run, also=()):

@@ -3,7 +3,6 @@
 import copy
 import importlib
 import sys
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -23,12 +22,12 @@ from mmlape.cli import main
 from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.lab.config.config_file import load_config, name_types
 from mmlape.lab.config.counts import counting
-from mmlape.lab.config.recipe import Part
 from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.config.watched_metrics import check_watched
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.inference.evaluator import augment
+from mmlape.lab.recipe import Part, Recipe
 from mmlape.lab.registry import resolve_class
 from mmlape.lab.runs.identity import differences, named_differences, precision, settings
 from mmlape.lab.runs.run import read_run
@@ -112,15 +111,18 @@ CHANGED = {
     },
     'mixed precision': {'optim_wrapper.type': 'AmpOptimWrapper'},
 }  # fmt: skip
-CHECKS = (check_units, check_watched, check_schedule, check_optimizer, precision, settings)
+CHECKS = (check_units, check_watched, check_schedule, check_optimizer)
 CHANGES = {
-    'accumulation': lambda cfg: stretch(cfg, 4),
-    'a tenth': lambda cfg: shorten(cfg, 0.1),
-    'our hooks': lambda cfg: hooks.install(cfg, *hooks.ALWAYS),
+    'accumulation': lambda cfg: stretch(Recipe.of(cfg), 4),
+    'a tenth': lambda cfg: shorten(Recipe.of(cfg), 0.1),
+    'our hooks': lambda cfg: hooks.install(Recipe.of(cfg), *hooks.ALWAYS),
     'guarded data': guard_loading,
     'precision': lambda cfg: set_amp(cfg, 'bf16'),
     'names': name_types,
 }
+LENGTHS = ('accumulation', 'a tenth')
+PLAIN = ('as it is', 'mixed precision')
+"""Configs whose data, precision and hooks are changed; of the others the length is."""
 
 
 def outcome(call, cfg):
@@ -139,12 +141,16 @@ def test_every_check_and_every_change_is_the_same_for_each_spelling():
         found = []
         for form in ('name', 'class', 'scoped'):
             cfg = spelt(plain, form)
-            results = {check.__name__: outcome(check, copy.deepcopy(cfg)) for check in CHECKS}
-            results['settings'] = classes(Config(dict(settings(named(cfg)), default_scope='mmdet')))
-            results['sources'] = [(one.split, type(one), [cls for cls, _ in one.metrics]) for one in iter_sources(cfg)]
-            for title, change in CHANGES.items():
+            recipe = Recipe.of(cfg)
+            results = {check.__name__: outcome(check, recipe) for check in CHECKS}
+            results['precision'] = precision(cfg)
+            if name in PLAIN:
+                results['settings'] = classes(Config(dict(settings(named(cfg)), default_scope='mmdet')))
+                sources = [(one.split, type(one), [cls for cls, _ in one.metrics]) for one in iter_sources(cfg)]
+                results['sources'] = sources
+            for title in CHANGES if name in PLAIN else LENGTHS:
                 one = copy.deepcopy(cfg)
-                error = outcome(change, one)
+                error = outcome(CHANGES[title], one)
                 results[title] = error or classes(one)
             found.append(results)
         seen |= {value.partition(':')[0] + name for value in map(str, found[0].values()) if 'Error' in value[:12]}
@@ -237,8 +243,7 @@ def test_a_config_of_classes_trains_is_killed_resumes_and_tests(tmp_path, monkey
     assert tiny.difference(tmp_path / 'run' / 'iter_6.pth', tmp_path / 'whole' / 'iter_6.pth') == 0
     resumed = read_run(tmp_path / 'run').identity
     assert differences(whole.identity, resumed, for_resume=True) == []
-    for trained in ([newer, tmp_path / 'run' / 'iter_6.pth'], [tmp_path / 'run']):
-        assert main(['test', *map(str, trained), '--work-dir', str(tmp_path / f'test{len(trained)}')]) == 0
+    assert main(['test', str(newer), str(tmp_path / 'run' / 'iter_6.pth'), '--work-dir', str(tmp_path / 'test')]) == 0
 
 
 # what counts what
@@ -310,19 +315,19 @@ def run_of(hook, **loop):
 
 
 def test_a_hook_that_nothing_is_known_of_is_refused_where_it_has_a_number():
-    for option, change in (('--shorten', partial(shorten, share=0.1)), ('--accumulate', partial(stretch, factor=2))):
+    for option, scale, by in (('--shorten', shorten, 0.1), ('--accumulate', stretch, 2)):
         for hook in (dict(type=Switch), dict(type=Switch, at=7), dict(type=Silent, steps=[3])):
             with pytest.raises(MMLaPEError, match=rf'{option} does not know what custom_hooks\.0 .* counts by'):
-                change(run_of(hook))
-        change(run_of(dict(type=Silent, share=0.1, priority=40)))
+                scale(Recipe.of(run_of(hook)), by)
+        scale(Recipe.of(run_of(dict(type=Silent, share=0.1, priority=40))), by)
     cfg = run_of(dict(type=Told, at=280))
-    shorten(cfg, 0.1)
+    shorten(Recipe.of(cfg), 0.1)
     assert cfg.custom_hooks[0].at == 28
     for counts, message in (({'at': 'epoch'}, "say 'epoch'"), ({'att': 'epochs'}, 'name att')):
         with pytest.raises(ConfigError, match=f'its counts {message}'):
-            shorten(run_of(dict(type=type('Wrong', (Switch,), dict(counts=counts)))), 0.1)
+            shorten(Recipe.of(run_of(dict(type=type('Wrong', (Switch,), dict(counts=counts))))), 0.1)
     with pytest.raises(MMLaPEError, match=r'custom_hooks\.0 \(Told\) counts epochs, but train_cfg counts iterations'):
-        check_units(run_of(dict(type=Told, at=280), max_iters=100))
+        check_units(Recipe.of(run_of(dict(type=Told, at=280), max_iters=100)))
 
 
 class Either(Hook):
@@ -354,13 +359,13 @@ SCALED = [  # a hook, and its argument at a tenth of 300 epochs, and when four i
 
 def test_hooks_are_scaled_by_what_they_count():
     for hook, argument, tenth, four in each(SCALED):
-        for change, expected in ((lambda cfg: shorten(cfg, 0.1), tenth), (lambda cfg: stretch(cfg, 4), four)):
+        for scale, by, expected in ((shorten, 0.1, tenth), (stretch, 4, four)):
             cfg = run_of(dict(hook))
-            change(cfg)
+            scale(Recipe.of(cfg), by)
             assert cfg.custom_hooks[0].get(argument) == expected
     switch = dict(type='mmpretrain.SwitchRecipeHook', schedule=[dict(action_epoch=50), dict(action_epoch=200)])
     cfg = run_of(switch)
-    shorten(cfg, 0.1)
+    shorten(Recipe.of(cfg), 0.1)
     assert [part.action_epoch for part in cfg.custom_hooks[0].schedule] == [5, 20]
 
 
@@ -375,9 +380,9 @@ def test_a_hook_of_epochs_is_told_in_a_loop_of_iterations():
             dict(type='mmpretrain.SwitchRecipeHook', schedule=[dict(action_epoch=5)]),
         ]
     ):
-        check_units(run_of(hook))
+        check_units(Recipe.of(run_of(hook)))
         cfg = run_of(hook, max_iters=100)
         with pytest.raises(MMLaPEError, match=r'custom_hooks\.0 .* counts epochs.*, but train_cfg counts iterations'):
-            check_units(cfg)
+            check_units(Recipe.of(cfg))
     cfg.custom_hooks = [dict(type='EMAHook', begin_iter=2), dict(type='mmdet.SyncNormHook')]
-    check_units(cfg)
+    check_units(Recipe.of(cfg))

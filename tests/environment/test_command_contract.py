@@ -295,15 +295,10 @@ COMMANDS_CALLED = {
     ),
     'print-config': Command(
         'a.py',
-        LOAD
-        | {
-            'mmlape.lab.config.schedule.shorten': None,
-            'mmlape.lab.config.config_file.value_sources': [],
-            'mmlape.lab.config.config_file.differing_values': [],
-        },
+        LOAD | {'mmlape.lab.config.schedule.shorten': None, 'mmlape.lab.config.config_file.differing_values': []},
         {
-            'config': in_modes('b.py', '--from'),
-            '--cfg-options': in_modes('--cfg-options x=1 --cfg-options y=2', '--from', '--diff b.py'),
+            'config': [('b.py',)],
+            '--cfg-options': in_modes('--cfg-options x=1 --cfg-options y=2', '--diff b.py'),
             '--diff': [('--diff b.py',)],
         },
     ),
@@ -544,7 +539,6 @@ UNUSED = {
     'multi-seed a.py --gpus-per-node 4': '--gpus-per-node: only with --slurm',
     'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
     'status --json --watch': 'not allowed with argument',
-    'print-config a.py --from --shorten 0.5': 'give no --shorten',
     'export-onnx a.py m.pth --graph g.onnx': '--graph names what --check DIR compares',
     'make-mini-data d --density 1 2': '--density is an option of objects (--objects)',
 }

@@ -93,7 +93,6 @@ def test_configs_and_studies(capsys, tmp_path):
         'configs',
         capsys,
         'print-config mine.py --diff tiny.py',
-        'print-config mine.py --from --cfg-options train_cfg.val_interval=2 log_level=WARNING',
         'print-config study.yml:plain --diff tiny.py',
         'print-config study.yml:other',
         'print-config mine.py --cfg-options model.backbone.pe_join=lape',

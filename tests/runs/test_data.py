@@ -106,13 +106,22 @@ def test_samples_without_files_wrappers_and_subsets(pristine):
             assert contents_of(subset) == contents_of(DATASETS.build(part)), 'runs of other subsets are repeats'
 
 
-@pytest.fixture
-def trained(tmp_path):
+@pytest.fixture(scope='module')
+def first(tmp_path_factory):
     """A run of three classes, its config, and its data."""
-    data = tiny.write_data(tmp_path / 'data')
-    cfg = load_config(tiny.write_config(tmp_path, data), ['train_cfg.max_iters=3'])
-    train(cfg, tmp_path / 'seed_1', seed=1)
-    return tmp_path, cfg, data
+    folder = tmp_path_factory.mktemp('first')
+    config = tiny.write_config(folder, tiny.write_data(folder / 'data'), 'train_cfg.update(max_iters=3)\n')
+    train(load_config(config), folder / 'seed_1', seed=1)
+    return folder
+
+
+@pytest.fixture
+def trained(first, tmp_path):
+    """The same elsewhere, to be changed."""
+    shutil.copytree(first, tmp_path, dirs_exist_ok=True)
+    for config in (tmp_path / 'tiny.py', tmp_path / 'seed_1' / 'tiny.py'):
+        config.write_text(config.read_text().replace(str(first), str(tmp_path)))
+    return tmp_path, load_config(tmp_path / 'tiny.py'), tmp_path / 'data'
 
 
 def test_other_data_are_neither_resumed_nor_averaged(trained):

@@ -144,13 +144,11 @@ ACCUMULATED = """
 optim_wrapper.update(accumulative_counts=2)
 auto_scale_lr = dict(base_batch_size=4)
 """
-EPOCHS = """
-train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True))
-param_scheduler = [dict(type='MultiStepLR', milestones=[1], by_epoch=True)]
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2, val_interval=1)
+EPOCHS = f"""
+{tiny.EPOCHS}
+train_cfg.update(max_epochs=2)
 randomness = dict(diff_rank_seed=True)
 default_hooks.update(checkpoint=dict(type='CheckpointHook', interval=2, max_keep_ckpts=1))
-log_processor = dict(by_epoch=True)
 """
 ITERATIONS = """
 train_cfg.update(max_iters=8, val_interval=8)
@@ -200,7 +198,7 @@ def evaluated(work_dir):
     return [(entry['step'], entry['metrics']) for entry in tiny.evaluations(work_dir)]
 
 
-@pytest.mark.parametrize('number', [signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize('number', [signal.SIGHUP, pytest.param(signal.SIGUSR1, marks=pytest.mark.release)])
 def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, number):
     words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
     running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:4')
@@ -330,7 +328,10 @@ def test_torchrun_passes_sigusr1_on(config, tmp_path):
 
 @pytest.mark.parametrize(
     ('trouble', 'kind', 'parts'),
-    [('bug:3:1', 'error', ('process 1: LookupError', 'nobody expects this')), ('kill:3:1', 'lost-worker', ())],
+    [
+        pytest.param('bug:3:1', 'error', ('process 1: LookupError', 'nobody expects this'), marks=pytest.mark.release),
+        ('kill:3:1', 'lost-worker', ()),
+    ],
 )
 def test_what_ends_another_process_is_the_run_s_reason(config, tmp_path, trouble, kind, parts):
     words = (config, '2', '--work-dir', tmp_path / 'run', *TOGETHER)

@@ -207,7 +207,7 @@ def test_software_is_compared_and_commits_are_not(config):
 # locks
 
 
-def test_a_training_s_work_dir_is_locked_while_it_lasts(config, tmp_path):
+def test_a_training_s_work_dir_is_locked_while_it_lasts(config, tmp_path, capsys):
     words = (tiny.ROOT / 'tools' / 'train.py', config, '--work-dir', tmp_path / 'run', '--seed', 1)
     running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:3')
     for line in running.stdout:
@@ -215,8 +215,8 @@ def test_a_training_s_work_dir_is_locked_while_it_lasts(config, tmp_path):
             break
     holder = running_in(tmp_path / 'run')['pid']
     assert str(tmp_path / 'run') in Path(f'/proc/{holder}/cmdline').read_text(), 'the process that trains'
-    printed = tiny.train(config, tmp_path / 'run', '--resume', status=1)
-    assert f'is in use by process {holder}' in printed
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), '--resume']) == 1
+    assert f'is in use by process {holder}' in capsys.readouterr().err
     os.kill(holder, 9)
     running.wait()
     assert running_in(tmp_path / 'run') is None

@@ -1,7 +1,5 @@
 """The history of a run's evaluations: appended to, rewound by a resumed run, and whole after a kill at any point."""
 
-import json
-
 import pytest
 
 from mmlape.lab.runs import record
@@ -92,13 +90,3 @@ def test_a_kill_between_the_two_files_undoes_the_evaluation(tmp_path, monkeypatc
     assert again.record.last.step == 4 and again.record.best.step == 2
     again.add_evaluation(Evaluation(step=5, metrics=dict(mIoU=8.0)), 'mIoU')
     assert steps(tmp_path) == [1, 2, 3, 4, 5] and read_record(tmp_path).best.step == 2
-
-
-def test_a_record_of_an_older_version_is_read_and_continued(tmp_path):
-    entries = [dict(step=step, metrics=dict(mIoU=value)) for step, value in SCORES]
-    old = dict(state='failed', evaluations=entries, last=entries[-1], best=dict(entries[1], key='mIoU'))
-    (tmp_path / 'run.json').write_text(json.dumps(old))
-    assert read_evaluations(tmp_path) == [Evaluation(**entry) for entry in entries]
-    resumed(tmp_path, 4)
-    assert steps(tmp_path) == [1, 2, 3] and not read_record(tmp_path).evaluations
-    assert read_record(tmp_path).best == BestEvaluation(**entries[1], key='mIoU')

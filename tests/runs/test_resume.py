@@ -1,7 +1,6 @@
 """A killed and resumed run is the uninterrupted one, in losses and weights; what is skipped is not loaded."""
 
 import itertools
-import json
 
 import pytest
 import tiny
@@ -11,6 +10,7 @@ from each import each
 from mmengine.runner import Runner as MMRunner
 
 from mmlape.checkpoint import read_checkpoint
+from mmlape.cli import main
 from mmlape.lab.training.seeding import Batches, SkippingBatchSampler, seeded_dataloader
 
 TOOLS = tiny.ROOT / 'tools'
@@ -60,17 +60,6 @@ def configs(tmp_path_factory):
     return dict(segmentation=(segmentor, []), detection=(detector, [f'data_root={data}/coco']))
 
 
-def losses(work_dir):
-    """Step and loss of every iteration that was logged, a resumed run's over those that it repeats."""
-    found = {}
-    for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            if 'loss' in entry:
-                found[entry['step']] = entry['loss']
-    return found
-
-
 @pytest.mark.parametrize(
     ('task', 'processes'),
     [
@@ -92,10 +81,11 @@ def test_a_killed_run_repeats_the_uninterrupted_one(configs, tmp_path, task, pro
 
     run(tmp_path / 'whole')
     run(tmp_path / 'part', status=-9 if processes == 1 else 1, TROUBLE='kill:5:0')
-    assert sorted(losses(tmp_path / 'part')) == [1, 2, 3, 4]
+    assert sorted(tiny.losses(tmp_path / 'part')) == [1, 2, 3, 4]
     printed = run(tmp_path / 'part', '--resume')
     assert 'resuming from' in printed and 'iter_3.pth' in printed
-    assert losses(tmp_path / 'part') == losses(tmp_path / 'whole') and len(losses(tmp_path / 'whole')) == 6
+    whole = tiny.losses(tmp_path / 'whole')
+    assert len(whole) == 6 and tiny.losses(tmp_path / 'part') == whole
     assert tiny.difference(tmp_path / 'part' / 'iter_6.pth', tmp_path / 'whole' / 'iter_6.pth') == 0
 
 
@@ -116,41 +106,39 @@ train_cfg['val_interval'] = {step}
 train_cfg['{length}'] = 6 * {step}
 """
 )
-IN_EPOCHS = """
-train_cfg = dict(type='EpochBasedTrainLoop')
-train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-default_hooks['checkpoint']['by_epoch'] = True
-log_processor = dict(by_epoch=True)
-"""
 BY_ITERATION = """
 default_hooks['checkpoint'].update(by_epoch=False, interval=2)
 param_scheduler = [param_scheduler, dict(type='StepLR', step_size=1, gamma=0.9)]
 """
-LOOPS = dict(iterations=('max_iters', 2, ''), epochs=('max_epochs', 1, IN_EPOCHS))
+LOOPS = dict(iterations=('max_iters', 2, ''), epochs=('max_epochs', 1, tiny.EPOCHS))
 LOOPS['iterations of epochs'] = (*LOOPS['epochs'], BY_ITERATION)
-PLACES = dict(epochs=('before_val:4', 'after_val_epoch:4', 'after_val:4', 'kill:5:0', 'after_val:8'))
+PLACES = dict(epochs=('before_val:4', 'after_val_epoch:4', 'kill:5:0', 'after_val:8'))
 PLACES |= {'iterations': ('after_val_epoch:4', 'after_val:8'), 'iterations of epochs': ('before_val:4',)}
-MORE = ('before_val:2', 'after_val_iter:4', 'kill:7:0', 'before_val:8', 'after_val_epoch:8')
+MORE = ('before_val:2', 'after_val_iter:4', 'after_val:4', 'kill:7:0', 'before_val:8', 'after_val_epoch:8')
 CASES = [*PLACES.items(), *(pytest.param(loop, MORE, marks=pytest.mark.release) for loop in PLACES)]
 
 
 @pytest.mark.parametrize(('loop', 'places'), CASES)
-def test_a_kill_around_a_validation_changes_nothing(tmp_path, loop, places):
+def test_a_kill_around_a_validation_changes_nothing(tmp_path, capfd, loop, places):
     """Each validation of two iterations or an epoch of two is of a checkpoint; the fourth one ends the run."""
     length, step, extra, *behind = LOOPS[loop]
     data = tiny.write_data(tmp_path / 'data', train=4, val=2, side=40)
     config = tiny.write_config(tmp_path, data, extra + WATCHING.format(length=length, step=step) + ''.join(behind))
-    words = (TOOLS / 'train.py', config, '--seed', 7, '--work-dir')
-    tiny.run(*words, tmp_path / 'whole', cwd=tmp_path)
+    words = ('train', str(config), '--seed', '7', '--work-dir')
+    assert main([*words, str(tmp_path / 'whole')]) == 0
     expected = outcome(tmp_path / 'whole')
     assert expected['stopped']['iter'] == 8 and len(expected['losses']) == 8
+    epochs = [None] * 4 if loop == 'iterations' else [1, 2, 3, 4]
+    assert [(one.get('epoch'), one['step']) for one in expected['evaluations']] == [*zip(epochs, (2, 4, 6, 8))]
     for place in each(places):
         folder = tmp_path / place.replace(':', '_')
-        tiny.run(*words, folder, cwd=tmp_path, status=-9, TROUBLE=place)
-        trained = len(losses(folder))
-        printed = tiny.run(*words, folder, '--resume', cwd=tmp_path)
-        assert ('evaluating now' in printed) == ('val' in place), place
-        assert len(losses(folder)) == 8 >= trained and not differences(expected, outcome(folder)), place
+        tiny.run(*tiny.MMLAPE, *words, folder, cwd=tmp_path, status=-9, TROUBLE=place)
+        trained = len(tiny.losses(folder))
+        capfd.readouterr()
+        assert main([*words, str(folder), '--resume']) == 0
+        assert ('evaluating now' in ''.join(capfd.readouterr())) == ('val' in place), place
+        assert len(tiny.losses(folder)) == 8 >= trained
+        assert not [*tiny.differences(expected, outcome(folder))], place
 
 
 def outcome(work_dir):
@@ -163,18 +151,7 @@ def outcome(work_dir):
     found |= {key: content[key] for key in parts if key in content}
     found['best_score'] = content['message_hub']['runtime_info']['best_score']
     found['files'] = sorted(path.name for path in work_dir.glob('*.pth'))
-    return found | dict(losses=losses(work_dir), evaluations=tiny.evaluations(work_dir))
-
-
-def differences(one, two, place=''):
-    """The places where two contents differ, to the bit."""
-    if isinstance(one, torch.Tensor):
-        return [] if torch.equal(one, two) else [place]
-    if isinstance(one, dict) and isinstance(two, dict) and list(one) == list(two):
-        return [line for key in one for line in differences(one[key], two[key], f'{place}.{key}')]
-    if isinstance(one, list | tuple) and len(one) == len(two):
-        return [line for at, pair in enumerate(zip(one, two)) for line in differences(*pair, f'{place}.{at}')]
-    return [] if one == two else [f'{place}: {one} / {two}']
+    return found | dict(losses=tiny.losses(work_dir), evaluations=tiny.evaluations(work_dir))
 
 
 # what is skipped is not loaded

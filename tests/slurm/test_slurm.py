@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 
 import pytest
 import tiny
@@ -19,16 +17,6 @@ PATIENCE = 240  # seconds
 
 def slurm(*words: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
-
-
-def until(happened: Callable[[], object], what: str):
-    """What ``happened()`` returns once it is true."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if found := happened():
-            return found
-        time.sleep(0.3)
-    raise AssertionError(f'{what} did not happen in {PATIENCE} s; the queue:\n{slurm("squeue")}')
 
 
 @pytest.fixture(scope='module')
@@ -87,7 +75,7 @@ def test_a_cancelled_job_goes_on(config, by_srun):
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    until(lambda: 'waiting' in (folder / 'cancelled.log').read_text(), 'the evaluation')
+    tiny.until(lambda: 'waiting' in (folder / 'cancelled.log').read_text(), job)
     slurm('scancel', '--name', 'to-be-cancelled')
     assert job.wait(PATIENCE) != 0
     record = tiny.record(folder / 'cancelled')
@@ -117,7 +105,7 @@ def test_a_study_survives_its_submitter_and_runs_each_run_once(config):
         *options,
     )
     first = tiny.start(*command, cwd=folder, CPUS_PER_TASK='1')
-    until(lambda: len(list((folder / 'study').glob('*/seed_*/run.json'))) >= 1, 'the first run')
+    tiny.until(lambda: len(list((folder / 'study').glob('*/seed_*/run.json'))) >= 1, first)
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     said = tiny.run(*command, cwd=folder, CPUS_PER_TASK='1')

@@ -10,7 +10,7 @@ from config_helpers import load
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.config import config_file as config_module
-from mmlape.lab.config.config_file import differing_values, load_config, value_sources
+from mmlape.lab.config.config_file import differing_values, load_config
 from mmlape.lab.config.stored_config import prediction_parts
 from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
@@ -233,42 +233,6 @@ def test_an_exported_arm_is_the_arm(grid, tmp_path, capsys):
         'optim_wrapper.optimizer.lr: 0.0001 -> 0.001',
         'train_cfg.max_iters: 5 -> 6',
     ]
-
-
-def test_every_value_has_its_file(grid, config, monkeypatch):
-    monkeypatch.chdir(config.parent)
-    base = config.with_name('base.py')
-    base.write_text("_base_ = 'tiny.py'\nclip = 2.0\nmodel = dict(backbone=dict(patch_norm='dual'))\n")
-    variant = config.with_name('variant.py')
-    variant.write_text("_base_ = 'base.py'\ntrain_cfg = dict(max_iters=9)\nclip = _base_.clip * 2\n")
-    sources = {key: source for key, _, source in value_sources('variant.py', ['train_cfg.val_interval=1'])}
-    assert sources['train_cfg.max_iters'] == sources['clip'] == 'variant.py'
-    assert sources['model.backbone.patch_norm'] == 'base.py' and sources['model.backbone.arch.num_layers'] == 'tiny.py'
-    assert sources['train_cfg.val_interval'] == '--cfg-options'
-    sources = {key: source for key, _, source in value_sources(f'{grid}:rms-flat')}
-    assert sources['model.backbone.patch_norm'] == str(grid) and sources['model.backbone.img_size'] == 'tiny.py'
-
-
-def test_a_value_comes_from_the_nearest_file_that_assigns_it(config, monkeypatch):
-    """There a change has an effect; it has none in a base that has an equal value."""
-    monkeypatch.chdir(config.parent)
-    config.with_name('base.py').write_text("_base_ = 'tiny.py'\noptim_wrapper = dict(optimizer=dict(lr=1e-3))\n")
-    variant = config.with_name('equal.py')
-    variant.write_text(
-        "_base_ = 'base.py'\nlr = 1e-3\ntrain_cfg = {'max_iters': 6}\nmodel = dict(backbone=dict(img_size=32))\n"
-        "steps = [dict(type='PolyLR', eta_min=0, power=1.0, begin=0, end=100, by_epoch=False)]\n"
-        'param_scheduler = steps\n'
-    )
-    sources = {key: source for key, _, source in value_sources('equal.py', ['train_cfg.val_interval=3'])}
-    assert sources['optim_wrapper.optimizer.lr'] == 'base.py'
-    assert sources['lr'] == sources['train_cfg.max_iters'] == sources['model.backbone.img_size'] == 'equal.py'
-    assert sources['param_scheduler.0.end'] == 'equal.py'
-    assert sources['model.backbone.patch_size'] == sources['optim_wrapper.optimizer.type'] == 'tiny.py'
-    assert sources['train_cfg.val_interval'] == '--cfg-options', 'equal to that of the file'
-    study = config.with_name('equal.yml')
-    study.write_text('base: tiny.py\narms: {same: {overrides: {model.backbone.img_size: 32}}}\n')
-    sources = {key: source for key, _, source in value_sources(f'{study}:same')}
-    assert sources['model.backbone.img_size'] == str(study) and sources['model.backbone.patch_size'] == 'tiny.py'
 
 
 # the studies of this package

@@ -67,40 +67,15 @@ def _meant(error: Exception) -> str:
 
 
 def _registered_names(registry: Registry, scope: str) -> set[str]:
-    """Return the names in a registry and its parents, or in the one of a scope, with that before them."""
-    chain = [registry]
-    while chain[-1].parent is not None:
-        chain.append(chain[-1].parent)
-    if scope in chain[-1].children:
-        chain = [chain[-1].children[scope]]
-    for one in chain:
+    """Return the names in a registry and its parent, or in the one of a scope, with that before them."""
+    root = registry._get_root_registry()
+    chosen = [root.children[scope]] if scope in root.children else [registry, root]
+    for one in chosen:
         getattr(one, 'import_all', one.import_from_location)()
-    return {f'{scope}.{name}' if scope else name for one in chain for name in one.module_dict}
+    return {f'{scope}.{name}' if scope else name for one in chosen for name in one.module_dict}
 
 
 def _arguments_of(built: Any) -> set[str]:
-    """Return the arguments of a function or a class, with those of its bases as long as it passes others on."""
-    names: set[str] = set()
-    for part in inspect.getmro(built) if inspect.isclass(built) else [built]:
-        constructor = vars(part).get('__init__') if inspect.isclass(part) else part
-        if inspect.isfunction(constructor):
-            parameters = inspect.signature(constructor).parameters
-            names |= parameters.keys() - {'self'}
-            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
-                break
-    return names
-
-
-def positive_number(cfg: Config, key: str, default: int | None = None) -> int:
-    """Return a whole number of at least 1 of a configuration by its dotted key.
-
-    ConfigError for anything else.
-    """
-    *parts, last = key.split('.')
-    node = cfg
-    for part in parts:
-        node = node[part]
-    value = node.get(last, default)
-    if type(value) is not int or value < 1:
-        raise ConfigError(f'{cfg.filename}: {key}={value!r} is no whole number of at least 1')
-    return value
+    """Return the arguments of a function, or of a class and its bases, to which it may pass others on."""
+    parts = [part.__init__ for part in inspect.getmro(built)] if inspect.isclass(built) else [built]  # type: ignore[misc]
+    return {name for part in parts for name in inspect.signature(part).parameters} - {'self', 'args', 'kwargs'}

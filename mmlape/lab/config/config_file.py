@@ -1,7 +1,4 @@
-"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root.
-
-`value_sources` says which file each value comes from.
-"""
+"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root."""
 
 import ast
 import contextlib
@@ -11,7 +8,7 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +23,7 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.registry import SCOPE, class_of, with_names
 from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
 from mmlape.lab.studies.study_file import is_study, read_arm
-from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
+from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, resolve_path
 
 adapt_mmengine()
 _ABSENT = '(absent)'
@@ -90,12 +87,14 @@ def config_name(cfg: Config) -> str:
 
 
 def _read(file: Path) -> Config:
-    _check_bases(file)
     try:
+        roots = [*_data_roots(file)]
         cfg = _without_imports(Config.fromfile(file))
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
-    _move_data(cfg, file)
+    _move_data(cfg, roots)
     return cfg
 
 
@@ -124,59 +123,32 @@ def name_types(cfg: Config) -> None:
             cfg[key] = named
 
 
-def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
-    """Check that a configuration and its bases parse, and that these are there and not based on it."""
-    chain = (*above, file.resolve())
-    for base in bases_of(file):
-        if not base.is_file():
-            raise ConfigError(f'{file}: _base_ names {base}, which does not exist{did_you_mean(base)}')
-        if base.resolve() in chain:
-            circle = [*chain[chain.index(base.resolve()) :], base.resolve()]
-            raise ConfigError(f'{file}: _base_ leads back to itself: {" -> ".join(path.name for path in circle)}')
-        _check_bases(base, chain)
+def _assigned(file: Path, name: str) -> Any:
+    """Return the literal that a configuration written in Python assigns to a variable; None if it is no literal.
 
-
-def bases_of(file: Path) -> list[Path]:
-    """Return the files that a configuration written in Python names as its bases.
-
-    Those of other packages (``mmdet::...``) are left out, and those whose names are computed.
+    Raises:
+        ConfigError: The file does not parse.
     """
-    named = _assigned(file, '_base_') or ()
-    configs = mim_root() / 'configs'
-    return [
-        configs / name.removeprefix(PREFIX) if name.startswith(PREFIX) else file.parent / name
-        for name in ([named] if isinstance(named, str) else named)
-        if '::' not in name.removeprefix(PREFIX) and '{{' not in name
-    ]
-
-
-def assignments(file: Path) -> dict[str, ast.expr]:
-    """Return what a configuration written in Python assigns to each variable; ConfigError if it does not parse."""
     try:
-        tree = ast.parse(file.read_text(encoding='utf-8') if file.suffix == '.py' else '')
-    except UnicodeDecodeError:
-        return {}
+        tree = ast.parse(file.read_bytes() if file.suffix == '.py' else '')
     except SyntaxError as error:
         line = f": '{error.text.strip()}'" if error.text else ''
         raise ConfigError(f'{file}:{error.lineno}: {error.msg}{line}') from error
-    assigning = [node for node in tree.body if isinstance(node, ast.Assign)]
-    return {name.id: node.value for node in assigning for name in node.targets if isinstance(name, ast.Name)}
+    found = None
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(getattr(target, 'id', '') == name for target in node.targets):
+            with contextlib.suppress(ValueError):
+                found = ast.literal_eval(node.value)
+    return found
 
 
-def _assigned(file: Path, name: str) -> Any:
-    """Return the literal that a configuration assigns to a variable; None for what only running it tells."""
-    node = assignments(file).get(name, 'None')
-    with contextlib.suppress(ValueError):
-        return ast.literal_eval(node)
-
-
-def _move_data(cfg: Config, file: Path) -> None:
+def _move_data(cfg: Config, roots: list[str]) -> None:
     """Let a ``data_root`` that a file sets do what it does on the command line.
 
-    The paths of its bases, which were built when these were read, are below another root.
+    The paths of its bases, which were built when these were read, are below another one of the roots.
     """
     new = cfg.get('data_root')
-    others = [root for root in dict.fromkeys(_data_roots(file)) if root != new]
+    others = [root for root in dict.fromkeys(roots) if root != new]
     if not others or not isinstance(new, str):
         return
     from mmlape.lab.datasets.retarget import has_data_below, retarget_data
@@ -187,13 +159,25 @@ def _move_data(cfg: Config, file: Path) -> None:
             retarget_data(cfg, new)
 
 
-def _data_roots(file: Path) -> Iterator[str]:
-    """Yield what a configuration and its bases assign to ``data_root``."""
+def _data_roots(file: Path, above: tuple[Path, ...] = ()) -> Iterator[str]:
+    """Yield what a configuration and its bases assign to ``data_root``.
+
+    Raises:
+        ConfigError: One of them does not parse, is not there, or is based on itself.
+    """
+    if not file.is_file():
+        raise ConfigError(f'{above[-1]}: _base_ names {file}, which does not exist{did_you_mean(file)}')
+    chain, this = [path.resolve() for path in above], file.resolve()
+    if this in chain:
+        circle = ' -> '.join(path.name for path in [*chain[chain.index(this) :], this])
+        raise ConfigError(f'{above[-1]}: _base_ leads back to itself: {circle}')
     root = _assigned(file, 'data_root')
     if isinstance(root, str):
         yield root
     for base in Config._get_base_files(str(file)) if file.suffix == '.py' else ():
-        yield from _data_roots(Path(Config._get_cfg_path(base, str(file))[0]))
+        if '{{' not in base:  # which MMEngine fills in when it reads the file
+            found = resolve_path(base) if base.startswith(PREFIX) else Config._get_cfg_path(base, str(file))[0]
+            yield from _data_roots(Path(found), (*above, file))
 
 
 def _read_arm(path: str | Path) -> Config:
@@ -289,63 +273,3 @@ def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]
         for key in sorted(ours.keys() | theirs.keys())
         if ours.get(key) != theirs.get(key)
     ]
-
-
-def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) -> list[tuple[str, str, str]]:
-    """Return key, value as text and source of every value.
-
-    A file, relative to here, or '--cfg-options'. That is the nearest file that assigns the key,
-    where a change has an effect, also if a base has an equal value.
-    """
-    cfg = load_config(path, list(cfg_options or ()))
-    values = config_values(cfg)
-    # what the file itself does not have is of the options, or follows from its data_root
-    default = '--cfg-options' if cfg_options or is_study(path) else os.path.relpath(resolve_path(path))
-    sources = dict.fromkeys(values, default)
-    given = [*parse_options(list(cfg_options or ()))]
-    if is_study(path):
-        study, arm = read_arm(path)
-        theirs = config_values(load_config(path))
-        sources |= {
-            key: study.file for key in values if theirs.get(key, _ABSENT) == values[key] and not _below(key, given)
-        }
-        path, given = arm.base, [*given, *arm.overrides]
-    for key, (value, file) in _from_files(str(resolve_path(path))).items():
-        if key in values and values[key] == value and not _below(key, given):
-            sources[key] = file
-    return [(key, repr(value), sources[key]) for key, value in values.items()]
-
-
-def _below(key: str, others: Iterable[str]) -> bool:
-    """Return whether a dotted key is one of the others, or below one."""
-    return any(f'{key}.'.startswith(f'{other}.') for other in others)
-
-
-def _from_files(file: str) -> dict[str, tuple[Any, str]]:
-    """Return value and file of every value of a configuration file and its bases."""
-    cfg = Config.fromfile(file)
-    named = os.path.relpath(file)
-    sources = {key: (value, named) for key, value in config_values(cfg).items()}
-    assigned = assignments(Path(file))
-    for base in Config._get_base_files(file):
-        base_file, _ = Config._get_cfg_path(base, file)
-        for key, (value, source) in _from_files(base_file).items():
-            is_equal = key in sources and sources[key][0] == value
-            if is_equal and not _assigns(assigned, key.split('.')):
-                sources[key] = value, source
-    return sources
-
-
-def _assigns(assigned: dict[str, ast.expr], parts: Sequence[str]) -> bool:
-    """Return whether a file assigns a key: as a keyword of nested dicts, or by an expression that holds it."""
-    node = assigned.get(parts[0])
-    for part in parts[1:]:
-        if isinstance(node, ast.Dict):
-            keys = [getattr(key, 'value', None) for key in node.keys]  # None of `**others`
-            entries = dict(zip(keys, node.values, strict=True))
-        elif isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'dict':
-            entries = {entry.arg: entry.value for entry in node.keywords}
-        else:
-            break  # a list, which replaces that of a base, or what only running the file tells
-        node = entries.get(part, entries.get(None))
-    return node is not None

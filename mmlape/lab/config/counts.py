@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from mmlape.errors import ConfigError
-from mmlape.lab.config.recipe import Part
+from mmlape.lab.recipe import Part
 from mmlape.lab.runs.identity import leaves
 
 

@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Callable
 
-from mmengine.config import Config
 from mmengine.hooks import EarlyStoppingHook
 from mmengine.optim import _ParamScheduler
 from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
@@ -12,13 +11,13 @@ from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
 from mmlape.console.log import log
 from mmlape.errors import ConfigError
 from mmlape.lab.config.counts import SELF, changed, counting
-from mmlape.lab.config.recipe import Part, Recipe
+from mmlape.lab.recipe import Part, Recipe
 from mmlape.lab.registry import PARAM_SCHEDULERS
 
 _INF = int(1e9)  # MMEngine's
 
 
-def check_units(cfg: Config | Recipe) -> None:
+def check_units(recipe: Recipe) -> None:
     """Check that schedulers and hooks count what the loop of training counts, epochs or iterations.
 
     MMEngine takes others in silence: rates and pipelines that never change, and no checkpoint before the end.
@@ -26,7 +25,6 @@ def check_units(cfg: Config | Recipe) -> None:
     Raises:
         ConfigError: One does not; the message names the key and the fix.
     """
-    recipe = Recipe.of(cfg)
     interval = recipe.loop.cfg.get('val_interval', 1)
     if interval < 1:
         raise ConfigError(f'train_cfg.val_interval={interval} is no whole number of at least 1')
@@ -69,14 +67,13 @@ def _has_counts(part: Part, place: str) -> bool:
     return changed(copy.deepcopy(part.cfg), place, lambda value: min(value, 0)) != part.cfg
 
 
-def check_schedule(cfg: Config | Recipe) -> None:
+def check_schedule(recipe: Recipe) -> None:
     """Check that every scheduler ends after it begins, and begins before training ends.
 
     Raises:
         ConfigError: One does not; the message names its keys and the run's length, where it ends by
             default.
     """
-    recipe = Recipe.of(cfg)
     for part in recipe.schedulers:
         scheduler, key = part.cfg, part.key
         by_epoch = scheduler.get('by_epoch', True)
@@ -101,7 +98,7 @@ def check_schedule(cfg: Config | Recipe) -> None:
         raise ConfigError(f'{part} {does} {begin}, not before {why}: change one of the two')
 
 
-def stretch(cfg: Config | Recipe, factor: int) -> None:
+def stretch(recipe: Recipe, factor: int) -> None:
     """Multiply everything that is counted in iterations, so that ``factor`` iterations replace one.
 
     This covers the run's length, intervals of evaluations and checkpoints, schedulers and hooks; what is
@@ -111,20 +108,12 @@ def stretch(cfg: Config | Recipe, factor: int) -> None:
     Raises:
         ConfigError: A scheduler or a hook counts iterations in an unknown way.
     """
-    recipe = Recipe.of(cfg)
-
-    def count(value: float) -> float:
-        return value * factor if value > 0 else value
-
-    _scale(recipe.loop, recipe, ('iterations',), count, '--accumulate')
-    for part in recipe.schedulers:
-        if not part.cfg.get('by_epoch', True):
-            _scale_scheduler(part, factor, count, recipe, '--accumulate')
-    for part in recipe.hooks:
-        _scale(part, recipe, ('iterations', 'steps'), count, '--accumulate')
+    _rescale(
+        recipe, factor, lambda value: value * factor if value > 0 else value, ('iterations', 'steps'), '--accumulate'
+    )
 
 
-def shorten(cfg: Config | Recipe, share: float) -> None:
+def shorten(recipe: Recipe, share: float) -> None:
     """Shorten a run to a share of its length, with everything that is counted along it.
 
     These are the intervals of evaluations, checkpoints and the log, the schedulers, and when hooks
@@ -132,7 +121,7 @@ def shorten(cfg: Config | Recipe, share: float) -> None:
     A scheduler for which no time is left is removed.
 
     Args:
-        cfg: Changed in place.
+        recipe: Its config is changed in place.
         share: In (0, 1]; 1 changes nothing.
 
     Raises:
@@ -140,23 +129,25 @@ def shorten(cfg: Config | Recipe, share: float) -> None:
     """
     if not 0 < share <= 1:
         raise ConfigError(f'--shorten {share}: give a share of the schedule, above 0 and up to 1')
-    if share == 1:
-        return
-    recipe = Recipe.of(cfg)
+    if share < 1:
+        along = ('epochs', 'iterations', 'log')
+        _rescale(recipe, share, lambda value: value if value < 1 else max(1, round(value * share)), along, '--shorten')
 
-    def count(value: float) -> float:
-        return value if value < 1 else max(1, round(value * share))
 
-    along = ('epochs', 'iterations', 'log')
-    _scale(recipe.loop, recipe, along, count, '--shorten')
+def _rescale(
+    recipe: Recipe, factor: float, count: Callable[[float], float], units: tuple[str, ...], option: str
+) -> None:
+    """Change all counts of a recipe that are in some units, for a run of ``factor`` times the length."""
+    _scale(recipe.loop, recipe, units, count, option)
     for part in list(recipe.schedulers):
-        if not _scale_scheduler(part, share, count, recipe, '--shorten'):
-            log(f'--shorten {share:g} leaves no time for {part}: removed')
+        unit = 'epochs' if part.cfg.get('by_epoch', True) else 'iterations'
+        if unit in units and not _scale_scheduler(part, factor, count, recipe, option):
+            log(f'{option} {factor:g} leaves no time for {part}: removed')
             recipe.schedulers.remove(part)
     if isinstance(recipe.cfg.get('param_scheduler'), list):
         recipe.cfg.param_scheduler = [part.cfg for part in recipe.schedulers]
     for part in recipe.hooks:
-        _scale(part, recipe, along, count, '--shorten')
+        _scale(part, recipe, units, count, option)
 
 
 def _scale(part: Part, recipe: Recipe, units: tuple[str, ...], count: Callable[[float], float], option: str) -> None:

@@ -7,24 +7,22 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mmengine.config import Config
 from mmengine.hooks import EarlyStoppingHook
 from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
 
 from mmlape.errors import ConfigError
-from mmlape.lab.config.recipe import Part, Recipe
+from mmlape.lab.recipe import Part, Recipe
 
 _OF_IOU = {'mIoU': ('mIoU', 'mAcc'), 'mDice': ('mDice', 'mAcc'), 'mFscore': ('mFscore', 'mPrecision', 'mRecall')}
 _OF_COCO = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 
 
-def check_watched(cfg: Config | Recipe) -> None:
+def check_watched(recipe: Recipe) -> None:
     """Check the metrics of ``save_best``, of MMEngine's EarlyStoppingHook and of ReduceOnPlateau schedulers.
 
     Raises:
         ConfigError: There is no validation, it has no such metric, or the rule is that of a loss.
     """
-    recipe = Recipe.of(cfg)
     of_each = [_names_of(evaluator) for evaluator in recipe.evaluators]
     # none if one of the evaluators may have others
     names = [name for names in of_each for name in names] if all(of_each) else []

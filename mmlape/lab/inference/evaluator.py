@@ -27,6 +27,7 @@ from mmlape.lab.distributed import init_processes, on_every_process, on_main_pro
 from mmlape.lab.export.graphs import SUFFIX, Graph, install_graph
 from mmlape.lab.inference.trained_model import folder_of_run
 from mmlape.lab.model_weights import classes_of_data, load_model
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.registry import is_a
 from mmlape.lab.runs.record import check_writable
 from mmlape.lab.training import hooks
@@ -113,7 +114,7 @@ def test(
     on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     cfg[KEY] = compile
-    hooks.install(cfg, 'PerClassHook', 'CompileBackboneHook')
+    hooks.install(Recipe.of(cfg), 'PerClassHook', 'CompileBackboneHook')
     if predictions:
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
     if sheet:

@@ -24,6 +24,7 @@ COUNTED = (
     'mmlape.lab.inference.tiled_loops',
     'mmlape.lab.inference.tiling',
     'mmlape.lab.model_weights',
+    'mmlape.lab.recipe',
     'mmlape.lab.registry',
     'mmlape.lab.runs.resume',
     'mmlape.lab.training',

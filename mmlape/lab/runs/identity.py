@@ -23,7 +23,8 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.decoding import encode
 from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
-from mmlape.lab.registry import TYPES, class_of, is_one_type
+from mmlape.lab.recipe import Recipe
+from mmlape.lab.registry import TYPES, is_one_type
 from mmlape.lab.runs.code import as_it_is_now, code_differences
 from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, StartWeights, read_record
 
@@ -46,42 +47,33 @@ _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWr
 
 def precision(cfg: dict) -> str | None:
     """Return 'bf16' or 'fp16' if the optimiser's wrapper trains in mixed precision, else None."""
-    if 'bfloat16' in str((cfg.get('optim_wrapper') or {}).get('dtype')):
-        return 'bf16'
-    return _PRECISIONS.get(_wrapper_of(cfg))
+    wrapper = Recipe.of(cfg).wrapper
+    return 'bf16' if 'bfloat16' in str(wrapper.cfg.get('dtype')) else _PRECISIONS.get(wrapper.name)
 
 
 def settings(cfg: dict) -> dict:
     """Return the part of a configuration that decides results, as JSON values."""
-    cfg = dict(cfg.items())
+    cfg, recipe = dict(cfg.items()), Recipe.of(cfg)
     named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
     roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in COUNTED if cfg.get(key) is not None}
     fraction = data_fraction(cfg)
     if fraction:
         kept['data_fraction'] = dict(share=str(fraction.share), seed=fraction.seed)
-    scale = cfg.get('auto_scale_lr') or {}
-    if scale.get('enable'):
-        kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))
-    if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
+    if recipe.scales_rate:
+        kept['auto_scale_lr'] = dict(base_batch_size=recipe.base_batch)
+    if recipe.randomness.get('diff_rank_seed') is False:
         kept['randomness'] = dict(diff_rank_seed=False)
-    hooks, scope = cfg.get('custom_hooks') or [], cfg.get('default_scope')
-    custom_hooks = [hook for hook in hooks if getattr(class_of(hook, scope, 'HOOKS'), 'changes_results', True)]
-    kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
+    hooks = [part.cfg for part in recipe.custom_hooks if getattr(part.cls, 'changes_results', True)]
+    kept = _plain(dict(kept, custom_hooks=hooks) if hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
-    if _wrapper_of(cfg) in _PRECISIONS:
+    if recipe.wrapper.name in _PRECISIONS:
         for key in ('type', 'dtype', 'loss_scale'):
             wrapper.pop(key, None)
     if wrapper.get('accumulative_counts') == 1:
         del wrapper['accumulative_counts']
     return kept
-
-
-def _wrapper_of(cfg: dict) -> str:
-    """Return the name of the class of the optimiser's wrapper."""
-    found = class_of(cfg.get('optim_wrapper'), cfg.get('default_scope'), 'OPTIM_WRAPPERS', 'OptimWrapper')
-    return getattr(found, '__name__', '')
 
 
 def _plain(node: Any, roots: list[str]) -> Any:

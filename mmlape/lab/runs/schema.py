@@ -176,8 +176,6 @@ class RunRecord:
     loss: Any = field(metadata=LATER, default=None)
     eta: float | None = field(metadata=LATER, default=None)  # seconds left
     finished: str | None = field(metadata=LATER, default=None)
-    # of older versions, which have no history beside the record
-    evaluations: list[Evaluation] = field(metadata=LATER, default_factory=list)
     unknown: dict[str, Any] = field(metadata=UNSTORED, default_factory=dict)  # keys of other versions
 
 
@@ -229,7 +227,7 @@ def read_evaluations(work_dir: str | Path) -> list[Evaluation]:
     fix = 'restore the file; or delete it, without which earlier evaluations are unknown'
     evaluations: list[Evaluation] = []
     if not path.exists():
-        return [entry for entry in (record or RunRecord()).evaluations if entry is not None]
+        return []
     for number, content in enumerate(read_json_lines(path, fix), 1):
         entry = decode(Evaluation, content, path, f'line {number}')
         if entry is not None:

@@ -48,13 +48,10 @@ class CompileBackboneHook(Hook):
 
     changes_results = False
 
-    def __init__(self) -> None:
-        self.mode: str | None = None
-
     def before_run(self, runner) -> None:
         """Mark the backbone, which its first forward pass compiles, or raise ConfigError."""
-        self.mode = compile_mode(runner.cfg)
-        if self.mode is None:
+        mode = compile_mode(runner.cfg)
+        if mode is None:
             return
         if getattr(runner, 'deterministic', False) and torch.cuda.is_available():
             raise ConfigError(
@@ -63,14 +60,9 @@ class CompileBackboneHook(Hook):
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         if not hasattr(model, 'backbone'):
             raise ConfigError(f'{KEY}: {type(model).__name__} has no backbone')
-        parts = _compile(model.backbone, self.mode, runner.cfg[KEY])
+        parts = _compile(model.backbone, mode, runner.cfg[KEY])
         what = 'the backbone is' if parts == 1 else f'{parts} parts of the backbone are'
         runner.logger.info(f'{what} compiled in the first iterations, which take minutes')
-
-    def before_test(self, runner) -> None:
-        """Mark the backbone where a test alone is run."""
-        if self.mode is None:
-            self.before_run(runner)
 
 
 def _compile(backbone: nn.Module, mode: str, options: Any) -> int:

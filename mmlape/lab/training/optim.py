@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from mmlape.bf16 import require_right_convolutions
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.lab.config.build_errors import building
-from mmlape.lab.config.recipe import Recipe
 from mmlape.lab.model_weights import position_parameters
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 from mmlape.lab.training.seeding import isolated, random_states
 from mmlape.param_rules import ParamRules, groups_of, require_known, rules_of, with_position_decay
@@ -72,8 +72,16 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
         yield
 
 
+AMP = {
+    'bf16': dict(type='mmlape.BFloat16OptimWrapper'),
+    'fp16': dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic'),
+}
+"""What ``--amp`` makes of the optimiser's wrapper; fp16 is for GPUs only."""
+
+
 def set_amp(cfg: Config, dtype: str) -> None:
-    """Make ``cfg`` train in mixed precision: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling)."""
+    """Let a config train in mixed precision."""
+    require_choice('--amp', dtype, AMP)
     part = Recipe.of(cfg).wrapper
     if part.cls not in (OptimWrapper, AmpOptimWrapper, BFloat16OptimWrapper):
         raise ConfigError(
@@ -81,12 +89,7 @@ def set_amp(cfg: Config, dtype: str) -> None:
         )
     for key in ('dtype', 'loss_scale'):
         part.cfg.pop(key, None)
-    if dtype == 'bf16':
-        part.cfg['type'] = 'mmlape.BFloat16OptimWrapper'
-    elif dtype != 'fp16':
-        raise ConfigError(f'--amp {dtype}: choose from bf16, fp16')
-    else:
-        part.cfg.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
+    part.cfg.update(AMP[dtype])
 
 
 def check_precision(dtype: str | None) -> None:
@@ -220,9 +223,9 @@ class InitialModel(NamedTuple):
             return cls(build_model(cfg), random_states())
 
 
-def check_optimizer(cfg: Config | Recipe) -> None:
+def check_optimizer(recipe: Recipe) -> None:
     """Raise ConfigError if there is no such optimiser: MMEngine reads the arguments of None before it says so."""
-    part = Recipe.of(cfg).optimizer
+    part = recipe.optimizer
     if part.cls is None and isinstance(part.cfg.get('type'), str):
         close = difflib.get_close_matches(part.name, OPTIMIZERS.module_dict, n=2)
         hint = f': did you mean {" or ".join(close)}?' if close else ''
@@ -231,10 +234,10 @@ def check_optimizer(cfg: Config | Recipe) -> None:
 
 def parameter_groups(cfg: Config) -> list[ParameterGroup]:
     """Return the groups of the optimiser that ``cfg`` builds; see :func:`group_parameters`."""
-    model = build_model(cfg)
-    check_optimizer(cfg)
+    model, recipe = build_model(cfg), Recipe.of(cfg)
+    check_optimizer(recipe)
     wrapper_cfg = cfg.optim_wrapper.copy()
-    if Recipe.of(cfg).wrapper.is_a(AmpOptimWrapper):
+    if recipe.wrapper.is_a(AmpOptimWrapper):
         wrapper_cfg['type'] = 'OptimWrapper'
         for key in ('dtype', 'loss_scale'):
             wrapper_cfg.pop(key, None)

@@ -4,19 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError, MissingCheckpointError
-from mmlape.lab.config.build_errors import building, positive_number
+from mmlape.lab.config.build_errors import building
 from mmlape.lab.config.config_file import config_name, name_types
-from mmlape.lab.config.recipe import Recipe
 from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.config.watched_metrics import check_watched
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.extension import first_answer
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.identity import checkpoint_keys, collect, is_missing
 from mmlape.lab.runs.schema import Identity
 from mmlape.lab.training.compiling import KEY, compile_mode
@@ -49,11 +50,11 @@ class Batch:
         )
 
 
-def apply_batch_policy(cfg: Config | Recipe, world_size: int, policy: str | None) -> tuple[Batch, str]:
+def apply_batch_policy(recipe: Recipe, world_size: int, policy: str | None) -> tuple[Batch, str]:
     """Make the total batch the recipe's, or what was chosen instead.
 
     Args:
-        cfg: Changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate',
+        recipe: Its config is changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate',
             which accumulates over as many iterations as the recipe's batch needs and stretches what
             is counted in iterations.
         world_size: Number of processes.
@@ -67,26 +68,24 @@ def apply_batch_policy(cfg: Config | Recipe, world_size: int, policy: str | None
         ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all
             three, computed. Or the chosen one is not possible.
     """
-    recipe = Recipe.of(cfg)
-    cfg = recipe.cfg
-    accumulation = positive_number(cfg, 'optim_wrapper.accumulative_counts', default=1)
-    batch = Batch(world_size, positive_number(cfg, 'train_dataloader.batch_size'), accumulation)
-    scale = cfg.get('auto_scale_lr') or {}
-    base = scale.get('base_batch_size')
+    cfg, base = recipe.cfg, recipe.base_batch
+    images = _positive(cfg, 'train_dataloader.batch_size', cfg.train_dataloader.get('batch_size'))
+    accumulation = recipe.wrapper.cfg.get('accumulative_counts', 1)
+    batch = Batch(world_size, images, _positive(cfg, 'optim_wrapper.accumulative_counts', accumulation))
     if not base:
         if policy in ('auto-scale-lr', 'accumulate'):
             raise ConfigError(f'--{policy}: {cfg.filename} has no auto_scale_lr.base_batch_size')
         return batch, 'unknown'
     if batch.total == base:
         return batch, 'recipe'
-    policy = policy or ('auto-scale-lr' if scale.get('enable') else None)
+    policy = policy or ('auto-scale-lr' if recipe.scales_rate else None)
     not_divisible = (
         f"the recipe's {base} images are no multiple of {batch.total}; change "
         'train_dataloader.batch_size or the number of processes'
     )
     if policy is None:
         raise ConfigError(_mismatch(recipe, batch, base, not_divisible))
-    scale['enable'] = policy == 'auto-scale-lr'
+    cfg.auto_scale_lr['enable'] = policy == 'auto-scale-lr'
     if policy == 'accumulate':
         if base % batch.total:
             raise ConfigError(f'--accumulate: {not_divisible}')
@@ -95,6 +94,13 @@ def apply_batch_policy(cfg: Config | Recipe, world_size: int, policy: str | None
         stretch(recipe, factor)
         batch = replace(batch, accumulation=batch.accumulation * factor)
     return batch, policy
+
+
+def _positive(cfg: Config, key: str, value: Any) -> int:
+    """Return the value of a key that is a whole number of at least 1; ConfigError for anything else."""
+    if type(value) is not int or value < 1:
+        raise ConfigError(f'{cfg.filename}: {key}={value!r} is no whole number of at least 1')
+    return value
 
 
 def _mismatch(recipe: Recipe, batch: Batch, base: int, not_divisible: str) -> str:
@@ -118,13 +124,17 @@ def _mismatch(recipe: Recipe, batch: Batch, base: int, not_divisible: str) -> st
 class RunPlan:
     """What a run trains, and how, as its configuration and options describe it."""
 
-    # the configuration that is trained, with precision, accumulation and schedule applied
-    cfg: Config
+    recipe: Recipe  # of the configuration that is trained, with precision, accumulation and schedule applied
     work_dir: Path  # an absolute path
     batch: Batch  # the images of one optimiser step
     batch_policy: str  # see `apply_batch_policy`
     seed: int | None  # None for that of the resumed run, or a random one
     sources: list[DataSource]  # the datasets of known format; they read and change parts of ``cfg``
+
+    @property
+    def cfg(self) -> Config:
+        """The configuration that is trained."""
+        return self.recipe.cfg
 
     @cached_property
     def identity(self) -> Identity:
@@ -145,8 +155,7 @@ class RunPlan:
     def banner(self) -> str:
         """Return the line about batch, policy and learning rate."""
         start = f'{self.batch} (batch policy: {self.batch_policy}); '
-        base = (self.cfg.get('auto_scale_lr') or {}).get('base_batch_size')
-        lr = (self.cfg.optim_wrapper.get('optimizer') or {}).get('lr')
+        base, lr = self.recipe.base_batch, self.recipe.optimizer.cfg.get('lr')
         if not base:
             return f'{start}the recipe does not say which batch its learning rate ({lr}) is for'
         effects = {
@@ -176,19 +185,18 @@ def plan_run(
     require_keys(cfg, TRAIN_KEYS, 'trained')
     name_types(cfg)
     work_dir = default_work_dir(cfg, work_dir)
-    if amp:
-        set_amp(cfg, amp)
     if compile:
         cfg[KEY] = compile
+    if amp:
+        set_amp(cfg, amp)
     recipe = Recipe.of(cfg)
     shorten(recipe, share)
     for key, check in CHECKS:
         with building(cfg, key):
             check(recipe)
     images, policy = apply_batch_policy(recipe, world_size, batch)
-    randomness = cfg.get('randomness') or {}
-    seed = randomness.get('seed') if seed is None else seed
-    return RunPlan(cfg, work_dir, images, policy, seed, list(iter_sources(cfg)))
+    seed = recipe.randomness.get('seed') if seed is None else seed
+    return RunPlan(recipe, work_dir, images, policy, seed, list(iter_sources(cfg)))
 
 
 def _check_processes(recipe: Recipe) -> None:

@@ -153,10 +153,10 @@ def _run(
     cfg.resume = start.checkpoint is not None
     if start.checkpoint:
         cfg.load_from = start.checkpoint
-    cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
+    cfg.randomness = dict(plan.recipe.randomness, seed=start.identity.seed)
     if deterministic is not None:
         cfg.randomness.deterministic = deterministic
-    hooks.install(cfg, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
+    hooks.install(plan.recipe, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
     set_model_wrapper(cfg)
     runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
     recorder.record.parts.append(runner.timestamp)

@@ -4,10 +4,9 @@ One that only observes, seeds or stops has ``changes_results = False``: it is no
 identity (see :func:`mmlape.lab.runs.identity.settings`).
 """
 
-from mmengine.config import Config
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
-from mmlape.lab.config.recipe import Recipe
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.training.compiling import CompileBackboneHook
 from mmlape.lab.training.frozen.hook import CachedFeaturesHook
 from mmlape.lab.training.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
@@ -47,16 +46,15 @@ __all__ = [
 ]
 
 
-def install(cfg: Config, *names: str) -> None:
-    """Add hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it yet."""
-    recipe = Recipe.of(cfg)
-    hooks = [*(cfg.get('custom_hooks') or [])]
+def install(recipe: Recipe, *names: str) -> None:
+    """Add hooks of this package to ``custom_hooks`` of a config, each only if it does not have it yet."""
+    hooks = [*(recipe.cfg.get('custom_hooks') or [])]
     for name in names:
         if not any(part.is_a(globals()[name]) for part in recipe.custom_hooks):
             hooks.append(dict(type=f'mmlape.{name}'))
-    cfg['custom_hooks'] = hooks
+    recipe.cfg['custom_hooks'] = hooks
     checkpoint = recipe.default_hooks['checkpoint']
     options = checkpoint.cfg or dict(type='CheckpointHook', interval=1)
     if checkpoint.cls is MMEngineCheckpointHook:
         options['type'] = 'mmlape.CheckpointHook'
-    cfg.setdefault('default_hooks', {})['checkpoint'] = options
+    recipe.cfg.setdefault('default_hooks', {})['checkpoint'] = options

@@ -46,7 +46,7 @@ class Part:
 class Recipe:
     """What a config trains with, and how."""
 
-    cfg: Config
+    cfg: Any  # the config
     model: Part
     loop: Part  # train_cfg; with no class where the config trains nothing
     wrapper: Part  # optim_wrapper
@@ -57,10 +57,8 @@ class Recipe:
     evaluators: list[Part]  # of the validation
 
     @classmethod
-    def of(cls, cfg: 'Config | Recipe') -> 'Recipe':
-        """Read a config, unless that is done."""
-        if isinstance(cfg, Recipe):
-            return cfg
+    def of(cls, cfg: Config | dict) -> 'Recipe':
+        """Read a config."""
         scope = cfg.get('default_scope')
 
         def part(key: str, node: Any, registry: str, default: str | None = None) -> Part:
@@ -70,16 +68,15 @@ class Recipe:
             listed = enumerate(nodes if isinstance(nodes, list | tuple) else [])
             return [part(f'{key}.{number}', one, registry) for number, one in listed if isinstance(one, Mapping)]
 
-        loop, wrapper = cfg.get('train_cfg') or {}, cfg.get('optim_wrapper') or {}
+        keys = ('train_cfg', 'optim_wrapper', 'default_hooks', 'val_evaluator', 'param_scheduler')
+        loop, wrapper, hooks, evaluators, schedule = (cfg.get(key) or {} for key in keys)
         kind = 'EpochBasedTrainLoop' if loop.get('by_epoch', not loop.get('max_iters')) else 'IterBasedTrainLoop'
-        hooks = {'checkpoint': {}, **(cfg.get('default_hooks') or {})}
         kinds = {'checkpoint': 'CheckpointHook'}
-        evaluators = cfg.get('val_evaluator') or []
-        schedulers = parts('param_scheduler', cfg.get('param_scheduler'), 'PARAM_SCHEDULERS')
-        if isinstance(cfg.get('param_scheduler'), Mapping) and 'type' in cfg['param_scheduler']:
-            schedulers = [part('param_scheduler', cfg['param_scheduler'], 'PARAM_SCHEDULERS')]
+        schedulers = parts('param_scheduler', schedule, 'PARAM_SCHEDULERS')
+        if 'type' in schedule:
+            schedulers = [part('param_scheduler', schedule, 'PARAM_SCHEDULERS')]
         if isinstance(evaluators, Mapping):
-            evaluators = evaluators.get('metrics', [evaluators])
+            evaluators = evaluators.get('metrics', [evaluators] if evaluators else [])
         return cls(
             cfg,
             part('model', cfg.get('model') or {}, 'MODELS'),
@@ -89,11 +86,26 @@ class Recipe:
             schedulers,
             {
                 name: part(f'default_hooks.{name}', hook or {}, 'HOOKS', kinds.get(name))
-                for name, hook in hooks.items()
+                for name, hook in {'checkpoint': {}, **hooks}.items()
             },
             parts('custom_hooks', cfg.get('custom_hooks'), 'HOOKS'),
             parts('val_evaluator', evaluators, 'METRICS'),
         )
+
+    @property
+    def randomness(self) -> Mapping[str, Any]:
+        """Arguments of MMEngine's `set_randomness`."""
+        return self.cfg.get('randomness') or {}
+
+    @property
+    def base_batch(self) -> int | None:
+        """Images of one optimiser step, for which the learning rate is; None where the config does not say."""
+        return (self.cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+
+    @property
+    def scales_rate(self) -> bool:
+        """Whether the config has the learning rate scaled to another batch."""
+        return bool((self.cfg.get('auto_scale_lr') or {}).get('enable'))
 
     @property
     def hooks(self) -> list[Part]:
