@@ -250,13 +250,6 @@ def _numbered(listing: Listing, descriptions: Mapping[str, Any]) -> tuple[dict[i
     lists: dict[str, Any] = {file: content['names'] for file, content in descriptions.items()}
     names, source = listing.class_list()
     lists |= {source: names} if names else {}
-    for file, content in listing.documents.items():  # Label Studio's notes.json
-        if isinstance(content, dict) and not {*content} & {'images', 'annotations'}:
-            categories = content.get('categories')
-            if isinstance(categories, list) and all(
-                isinstance(one, dict) and {'id', 'name'} <= {*one} for one in categories
-            ):
-                lists[file] = {one['id']: one['name'] for one in categories}
     numbered: dict[str, dict[int, str]] = {}
     for file, listed in lists.items():
         pairs = listed.items() if isinstance(listed, dict) else enumerate(listed)

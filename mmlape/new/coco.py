@@ -15,12 +15,13 @@ from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.files import write_json
+from mmlape.lab.datasets.formats.base import shorten
 from mmlape.lab.datasets.formats.coco_file import extent_of, lies_beside, require_form
 from mmlape.lab.datasets.images import Size
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.class_names import Names
 from mmlape.new.dense import MIN_KEPT, Dense, shrink
-from mmlape.new.found_data import CLASSES, Part, Sample, common_folder, some_of
+from mmlape.new.found_data import CLASSES, Part, Sample, common_folder
 from mmlape.new.listing import SPLITS, Listing, split_of
 
 SMALL = 16
@@ -71,7 +72,7 @@ class CocoData(Dense):
         used = {label for sample in self.samples for label, _ in sample.annotation[1]}
         if used and (unused := [name for name in self.classes if name not in used]):
             self.classes = tuple(name for name in self.classes if name in used)
-            self.notes.append(f'no object of {some_of(unused)}, in no split: the model has no such class')
+            self.notes.append(f'no object of {shorten(unused)}, in no split: the model has no such class')
 
     def _samples(self) -> list[Sample]:
         return [sample for samples in self.of_split.values() for sample in samples]

@@ -72,7 +72,8 @@ def look(data: Path, task: str | None = None, names: Sequence[str] = (), backgro
     if not chosen and task in (None, 'classes') and data.is_dir() and listing.images:
         chosen = [reading for reading in [class_folders.recognise(listing)] if reading.samples]
     if not chosen:
-        raise _unknown(data, listing.summary() + ', and no images' * (not listing.images), task)
+        seen, kind = listing.summary() + ', and no images' * (not listing.images), f' for --task {task}' * bool(task)
+        raise DataError(f'{data} has {seen}: nothing known{kind}. What is: {"; ".join(FORMS)}')
     if len(chosen) > 1:
         read = ' and '.join(f'{one.form} ({len(one.samples)} images)' for one in chosen)
         tasks = dict.fromkeys('boxes' if one.task == 'masks' else one.task for one in chosen)
@@ -109,11 +110,6 @@ def _readings(data: Path, listing: Listing, task: str | None, names: Names, back
     if task in (None, 'segmentation'):
         readings.append(label_maps.recognise(listing, names, background))
     return readings
-
-
-def _unknown(data: Path, seen: str, task: str | None = None) -> DataError:
-    kind = f' for --task {task}' if task else ''
-    return DataError(f'{data} has {seen}: nothing known{kind}. What is: {"; ".join(FORMS)}')
 
 
 def write_config(
