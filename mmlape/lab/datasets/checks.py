@@ -160,24 +160,19 @@ def find_duplicates(images: Iterable[tuple[str, str, bytes]], complete: bool) ->
         complete: Whether these are all; then a split that is completely trained on is an error.
     """
     first: dict[tuple[str, bytes], str] = {}
-    copies = []
-    counts: Counter[str] = Counter()
-    for split, path, digest in images:
-        if digest:
-            counts[split] += 1
-            original = first.setdefault((split, digest), path)
-            if original != path:
-                yield split, warning('duplicate image', f'{path} is {original}.')
-            if split != 'train':
-                copies.append((split, path, digest))
-    shared = [(split, path, first['train', digest]) for split, path, digest in copies if ('train', digest) in first]
-    of_split = Counter(split for split, _, _ in shared)
-    for split, path, other in shared:
-        message, severity = f'{path} is {other} of the train data.', WARNING
-        if complete and of_split[split] == counts[split]:
-            severity = ERROR
-            message = f'All {counts[split]} images of {split} are trained on, so its results mean nothing: {message}'
-        yield split, DataIssue(severity, f'image in train and {split}', message)
+    hashed = [image for image in images if image[2]]
+    for split, path, digest in hashed:
+        original = first.setdefault((split, digest), path)
+        if original != path:
+            yield split, warning('duplicate image', f'{path} is {original}.')
+    for split in dict.fromkeys(split for split, _, _ in hashed if split != 'train'):
+        of_split = [(path, digest) for name, path, digest in hashed if name == split]
+        shared = [(path, first['train', digest]) for path, digest in of_split if ('train', digest) in first]
+        issue, start = warning, ''
+        if complete and len(shared) == len(of_split):
+            issue, start = error, f'All {len(shared)} images of {split} are trained on, so its results mean nothing: '
+        for path, other in shared:
+            yield split, issue(f'image in train and {split}', f'{start}{path} is {other} of the train data.')
 
 
 def full_check(
