@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of, scene, seen
+from data_helpers import coco_dataset, config_of
 from each import each
 from mmengine import Config
 from mmengine.structures import InstanceData
@@ -58,33 +59,11 @@ def make(root: Path) -> None:
 
 
 def config(root: Path) -> Config:
-    def loader(split):
-        annotations = dict(type='LoadAnnotations', with_bbox=True, with_mask=True)
-        return dict(
-            batch_size=2,
-            dataset=dict(
-                type='CocoDataset',
-                data_root=f'{root}/',
-                ann_file=f'annotations/instances_{split}2017.json',
-                data_prefix=dict(img=f'{split}2017/'),
-                metainfo=dict(classes=CLASSES),
-                test_mode=split == 'val',
-                pipeline=[dict(type='LoadImageFromFile'), annotations, dict(type='PackDetInputs')],
-            ),
-        )
-
+    pack, classes = dict(type='PackDetInputs'), dict(classes=CLASSES)
     evaluator = dict(type='mmlape.CocoMetric', ann_file=str(file_of(root, 'val')), metric=['bbox', 'segm'])
-    return Config(
-        dict(
-            default_scope='mmdet',
-            data_root=f'{root}/',
-            train_dataloader=loader('train'),
-            val_dataloader=loader('val'),
-            test_dataloader=loader('val'),
-            val_evaluator=evaluator,
-            test_evaluator=evaluator,
-            model=dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), bbox_head=dict(num_classes=3)),
-        )
+    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), bbox_head=dict(num_classes=3))
+    return config_of(
+        'mmdet', f'{root}/', lambda split: coco_dataset(root, split, pack, metainfo=classes), evaluator, model=model
     )
 
 
@@ -374,6 +353,14 @@ WRONG = [
 CASES = [
     *(Case(name, change, Perfect()) for name, change in RIGHT),
     *(Case(name, change, Refused(words)) for name, change, words in WRONG),
+    Case('classes of another dataset', nothing,
+         Refused(('only in the data: ship', 'only in the config: person', 'data_root=')),
+         {f'{split}_dataloader.dataset.metainfo': {'_delete_': True} for split in SPLITS}),
+    # MMDetection takes labels in the file's order whatever the config says: names would be exchanged silently
+    Case('classes in another order', nothing, Refused(('another order',)),
+         {f'{split}_dataloader.dataset.metainfo.classes': CLASSES[::-1] for split in SPLITS}),
+    Case('a category of another name', content(lambda coco: coco['categories'][1].update(name='bush')),
+         Refused(('2017.json', 'only in the data: bush; only in the config: tree'))),
     Case('width and height exchanged', content(exchange_sides), Refused(('0.png', 'exchanged'), in_images=True)),
     Case('classes are a text', nothing, Refused(("is the text 'ship'", "dict(classes=['ship'])")),
          {f'{split}_dataloader.dataset.metainfo.classes': ('ship') for split in SPLITS}),

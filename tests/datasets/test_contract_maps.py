@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from contract import CLASSES, COLOURS, Case, Kind, Perfect, Refused, Warned, hold, of_splits, pixels_of, scene, seen
+from data_helpers import config_of, folder_dataset, seg_dataset
 from each import each
 from mmengine import Config
 from mmengine.structures import PixelData
@@ -41,33 +42,15 @@ def make_maps(root: Path) -> None:
 
 
 def config_of_maps(root: Path) -> Config:
-    def loader(split):
-        return dict(
-            batch_size=2,
-            dataset=dict(
-                type='BaseSegDataset',
-                data_root=str(root),
-                data_prefix=dict(img_path=f'images/{split}', seg_map_path=f'labels/{split}'),
-                img_suffix='.png',
-                metainfo=dict(classes=CLASSES),
-                reduce_zero_label=True,
-                pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), dict(type='PackSegInputs')],
-            ),
-        )
+    def dataset(split):
+        prefix = dict(img_path=f'images/{split}', seg_map_path=f'labels/{split}')
+        options = dict(img_suffix='.png', metainfo=dict(classes=CLASSES), reduce_zero_label=True)
+        return seg_dataset(root, prefix, dict(type='PackSegInputs'), **options)
 
     head = dict(num_classes=3, loss_decode=dict(type='CrossEntropyLoss'))
-    return Config(
-        dict(
-            default_scope='mmseg',
-            data_root=str(root),
-            train_dataloader=loader('train'),
-            val_dataloader=loader('val'),
-            test_dataloader=loader('val'),
-            val_evaluator=dict(type='mmlape.IoUMetric', iou_metrics=['mIoU']),
-            test_evaluator=dict(type='mmlape.IoUMetric', iou_metrics=['mIoU']),
-            model=dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), decode_head=head),
-        )
-    )
+    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), decode_head=head)
+    evaluator = dict(type='mmlape.IoUMetric', iou_metrics=['mIoU'])
+    return config_of('mmseg', root, dataset, evaluator, model=model)
 
 
 def answer_map(sample: dict):
@@ -105,23 +88,11 @@ COLOUR_OF = dict(zip(CLASSES, COLOURS))
 
 
 def config_of_folders(root: Path) -> Config:
-    def loader(split):
-        pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
-        dataset = dict(type='CustomDataset', data_root=str(root), data_prefix=split, pipeline=pipeline)
-        return dict(batch_size=2, dataset=dict(dataset, metainfo=dict(classes=FOLDERS)))
+    def dataset(split):
+        return folder_dataset(root, split, dict(type='PackInputs'), metainfo=dict(classes=FOLDERS))
 
-    return Config(
-        dict(
-            default_scope='mmpretrain',
-            data_root=str(root),
-            train_dataloader=loader('train'),
-            val_dataloader=loader('val'),
-            test_dataloader=loader('val'),
-            val_evaluator=dict(type='Accuracy', topk=(1,)),
-            test_evaluator=dict(type='Accuracy', topk=(1,)),
-            model=dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), head=dict(num_classes=3)),
-        )
-    )
+    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), head=dict(num_classes=3))
+    return config_of('mmpretrain', root, dataset, dict(type='Accuracy', topk=(1,)), model=model)
 
 
 def class_shown(sample: dict) -> int:
@@ -430,6 +401,8 @@ CASES_OF_MAPS = (
     wrong('a tab', classes(lambda b: b.replace(b'tree', b'1\ttree')), 'classes.txt, line 2', 'tab'),
     wrong('a class twice', classes(lambda b: b.replace(b'tree', b'ship')), 'classes.txt', 'ship', 'more than once'),
     wrong('other classes', classes(lambda b: b.replace(b'tree', b'bush')), 'classes.txt', 'bush', 'tree'),
+    wrong('classes of a public dataset', lambda root, split: None, 'classes.txt', 'only in the data: ship',
+          'only in the config: wall', options=everywhere(type='ADE20KDataset', metainfo={'_delete_': True})),
     right('a list', listed('\n'.join), options=LISTS),
     wrong('a list with a mark', listed('\n'.join, 'utf-8-sig'), '.txt', 'byte order mark', options=LISTS),
     wrong('a list with suffixes', listed(lambda names: '\n'.join(f'{name}.png' for name in names)), '4 of 4',
@@ -498,6 +471,10 @@ CASES_OF_FOLDERS = (
     wrong('a class in one split', lambda root, split: shutil.rmtree(root / split / SHIP), 'only in the config: ship',
           'empty folder'),
     wrong('another class', with_class('boat'), 'only in the data: boat'),
+    wrong('classes in another order', lambda root, split: None, 'another order',
+          options=everywhere(metainfo=dict(classes=FOLDERS[::-1]))),
+    wrong('classes of a public dataset', lambda root, split: None, 'only in the config',
+          options=everywhere(type='ImageNet', metainfo={'_delete_': True})),
     wrong('more predictions than classes', lambda root, split: None, 'Accuracy) has topk=(1, 5)', '3 classes',
           splits=('val',), options={f'{split}_evaluator.topk': (1, 5) for split in ('val', 'test')}),
     wrong('one class', only_class, 'num_classes', 'only class', options=named('house')),

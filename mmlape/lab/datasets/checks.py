@@ -9,7 +9,6 @@ full one covers every image and annotation, and collects all issues for tables a
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,7 +30,6 @@ from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import SPLITS, distinct, iter_sources
 from mmlape.lab.datasets.formats.base import (
     ERROR,
-    WARNING,
     DataIssue,
     DataSource,
     DataSummary,
