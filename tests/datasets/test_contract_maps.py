@@ -176,22 +176,20 @@ def turn_back(array: np.ndarray, tag: int) -> np.ndarray:
 
 
 def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False, tag_maps: bool = False):
-    """Give all images a tag; ``stored``: their label maps are of the pixels as they are stored."""
+    """Give all images a tag; ``stored``: boxes and label maps are of the pixels as they are stored."""
     exif = Image.Exif()
     exif[0x112] = tag
     options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
     of_maps = dict(exif=exif) if tag_maps else {}
 
     def change(root, split):
-        for path in files(root, 'images', split):
-            label_map = root / 'labels' / split / path.name
-            pixels, labels = np.asarray(Image.open(path)), np.asarray(Image.open(label_map))
-            if square:
-                pixels, labels = pixels[:40, :40], labels[:40, :40]
-            if not stored:
-                pixels = turn_back(pixels, tag)
+        coco = root / f'{split}2017'
+        for path in sorted(coco.iterdir()) if coco.exists() else files(root, 'images', split):
+            pixels = np.asarray(Image.open(path))[: 40 if square else None, : 40 if square else None]
+            pixels = pixels if stored else turn_back(pixels, tag)
             path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
-            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG', **of_maps))
+        for path in files(root, 'labels', split) if square else ():
+            path.write_bytes(saved(Image.fromarray(np.asarray(Image.open(path))[:40, :40]), 'PNG', **of_maps))
 
     return change
 
@@ -508,32 +506,20 @@ def cases_of(tmp_path):
     return run
 
 
-def turned_boxes(tag: int, stored: bool, form: str = 'PNG'):
-    """Give all images of COCO data a tag; ``stored``: boxes and sizes are of the pixels as they are stored."""
-    exif = Image.Exif()
-    exif[0x112] = tag
-    options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
-
-    def change(root, split):
-        for path in (root / f'{split}2017').iterdir():
-            pixels = np.asarray(Image.open(path))
-            pixels = pixels if stored else turn_back(pixels, tag)
-            path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
-
-    return change
-
-
 def test_boxes_of_images_with_an_orientation(cases_of):
     """Boxes and masks are repaired where sizes tell of which pixels they are; their AP is 1."""
-    cases = [Case(f'tag {tag}, as shown', turned_boxes(tag, stored=False), Perfect()) for tag in (5, 8)]
-    for tag in (5, 8):
-        told = Warned(('orientation', str(tag), 'stored pixels', 'exiftool'), 1.0)
-        cases.append(Case(f'tag {tag}, as stored', turned_boxes(tag, stored=True), told))
-    told = Warned(('orientation', '4', 'near 0', 'exiftool'), 1.0)
-    cases.append(Case('tag 4, both fit', turned_boxes(4, stored=False), told))
-    turned = turned_boxes(6, stored=True, form='TIFF')
-    cases.append(Case('TIFF, as stored', turned, Refused(('40 x 64', '64 x 40', 'exchanged'), in_images=True)))
-    cases.append(Case('TIFF, as shown', turned_boxes(6, stored=False, form='TIFF'), Perfect()))
+    words = 'orientation', 'exiftool'
+    cases = (
+        right('tag 5, as shown', tagged(5)),
+        right('tag 8, as shown', tagged(8)),
+        warned('tag 5, as stored', tagged(5, stored=True), *words, '5', 'stored pixels', score=1.0),
+        warned('tag 8, as stored', tagged(8, stored=True), *words, '8', 'stored pixels', score=1.0),
+        warned('tag 4, both fit', tagged(4), *words, '4', 'near 0', score=1.0),
+        wrong(
+            'TIFF, as stored', tagged(6, stored=True, form='TIFF'), '40 x 64', '64 x 40', 'exchanged', in_images=True
+        ),
+        right('TIFF, as shown', tagged(6, form='TIFF')),
+    )
     cases_of(cases, COCO, True)
 
 

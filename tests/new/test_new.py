@@ -32,7 +32,6 @@ from mmlape.new import command
 from mmlape.new.choices import choose_model, parse_time
 from mmlape.new.coco import CocoData
 from mmlape.new.command import look
-from mmlape.new.heads import choose_regions
 from mmlape.registry import MODELS
 
 SIZE = (48, 40)
@@ -402,11 +401,6 @@ def test_boxes(layout, tmp_path, monkeypatch):
         assert all(annotations)
 
 
-@pytest.mark.parametrize('objects, regions', [(0, 64), (4, 64), (5, 128), (16, 256), (17, 512), (93, 512)])
-def test_regions_are_sixteen_an_object_within_limits(objects, regions):
-    assert choose_regions(objects) == regions
-
-
 def test_a_circle_of_labelme_is_an_object(tmp_path):
     """Of its middle and a point of it, in whichever direction."""
     for number, edge in enumerate(((30, 20), (20, 30), (14, 28), (20, 10))):
@@ -670,9 +664,9 @@ def read(cfg: Config, split: str) -> list[dict]:
     return [dict(built[place], img_path=built.get_data_info(place)['img_path']) for place in range(len(built))]
 
 
-@pytest.mark.parametrize('make', [maps, class_folders, pytest.param(roboflow, marks=pytest.mark.release)])
+@pytest.mark.parametrize('make', [maps, pytest.param(roboflow, marks=pytest.mark.release)])
 def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, capsys):
-    """Two steps and a validation, and the schedule that was asked for."""
+    """Two steps and a validation, and the schedule that was asked for; class folders: see test_hostile_names.py."""
     monkeypatch.chdir(tmp_path)
     make(Path('data'))
     cfg = written('data', '--iters', '30', '--patience', '2')
@@ -698,7 +692,7 @@ def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, c
     assert main(words) == 0
     record = json.loads(Path('work_dirs/data/run.json').read_text())
     assert record['state'] == 'finished' and record['last']['metrics']
-    folder = {'maps': 'data/images', 'roboflow': 'data/train'}.get(make.__name__, 'data/cat')
+    folder = {'maps': 'data/images', 'roboflow': 'data/train'}[make.__name__]
     assert main(['predict', 'work_dirs/data', folder]) == 0  # the config passes the gate
     assert any(Path('work_dirs/data/predicted/overlays').iterdir())
     printed = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith('  mmlape ')]

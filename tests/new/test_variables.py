@@ -28,7 +28,6 @@ def large_maps(root: Path) -> None:
 
 
 FORMS = {
-    'boxes': (roboflow, 'mini'),
     'boxes over a ViT of timm': (roboflow, 'timm/test_vit'),
     'boxes by Plain-DETR': (roboflow, 'timm/test_vit', '--head', 'plain-detr'),
     'outlines': (lambda root: roboflow(root, True), 'mini'),
