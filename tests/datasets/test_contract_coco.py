@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of, scene, seen
 from data_helpers import coco_dataset, config_of
@@ -15,7 +14,6 @@ from mmengine.structures import InstanceData
 from properties import VALUES, places, with_value
 from pycocotools import mask as rle
 from scipy import ndimage
-from tiny import ROOT
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import SPLITS, iter_sources
@@ -413,24 +411,17 @@ def test_run_lengths_are_those_of_pycocotools():
         assert rle.frPyObjects(dict(text, counts=counts), *text['size'])['counts'].decode() == text['counts']
 
 
-@pytest.fixture
-def changed(tmp_path):
-    """A folder of data, and a function that puts a value at a place of its training file."""
+def test_any_value_in_any_field_is_read_or_named(tmp_path, monkeypatch):
+    """By the check and by `mmlape new` alike: no traceback, and the line has file and field."""
+    monkeypatch.chdir(tmp_path)
     make(tmp_path)
     file = file_of(tmp_path, 'train')
     original = json.loads(file.read_text())
-    return (tmp_path, original, lambda place, value: file.write_text(json.dumps(with_value(original, place, value))))
-
-
-def test_any_value_in_any_field_is_read_or_named(changed, monkeypatch):
-    """By the check and by `mmlape new` alike: no traceback, and the line has file and field."""
-    root, original, change = changed
-    monkeypatch.chdir(root)
     del original['images'][1:], original['annotations'][2:]
+    cfg = config(tmp_path)
     for place, value in each(itertools.product(places(original), VALUES)):
-        change(place, value)
-        source = next(iter_sources(config(root)))
-        issues = list(source.structure_issues(complete=False))
+        file.write_text(json.dumps(with_value(original, place, value)))
+        issues = list(next(iter_sources(cfg)).structure_issues(complete=False))
         errors = [issue.message for issue in issues if issue.severity == 'error']
         for message in errors:
             assert 'train2017' in message and '\n' not in message, message
@@ -439,9 +430,6 @@ def test_any_value_in_any_field_is_read_or_named(changed, monkeypatch):
             assert all(found.cut(sample, (0, 0, 20, 20)) for sample in found.of_split['train'])
         except DataError as error:
             assert '\n' not in str(error)
-
-
-MINI = ROOT / 'configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
 
 
 @of_splits
