@@ -186,8 +186,8 @@ def write_config(
             report = full_check(cfg, ('train', 'val'))
         if report.issues:
             print_report(report)
-        if report.issues.errors:
-            first = report.issues.errors[0]
+        if report.errors:
+            first = report.errors[0]
             raise DataError(f'{first.split} data: {first}; the data have to be corrected first')
         if seconds is not None:
             say('trying two iterations and a validation')

@@ -155,7 +155,7 @@ def _changed(case: Case, kind: Kind, original: Path, root: Path, splits: tuple[s
 
 def _require_refusal(cfg: Config, split: str, outcome: Refused) -> None:
     command = (lambda: checks.check_data(cfg, ('test',))) if split == 'val' else (lambda: _of_train(cfg))
-    messages = [example for group in checks.full_check(cfg, SPLITS).issues.errors for example in group.examples]
+    messages = [example for group in checks.full_check(cfg, SPLITS).errors for example in group.examples]
     _require_words(outcome.words, messages)
     with pytest.raises(DataError) as caught:
         command()
@@ -171,7 +171,7 @@ def _require_refusal(cfg: Config, split: str, outcome: Refused) -> None:
 def _require_acceptance(cfg: Config, words: tuple[str, ...]) -> None:
     """Assert that no command finds an error, and that each warns in these words."""
     report = checks.full_check(cfg, SPLITS)
-    assert not report.issues.errors, [group.examples for group in report.issues.errors]
+    assert not report.errors, [group.examples for group in report.errors]
     told = [[example for group in report.issues for example in group.examples]]
     for command in (lambda: _of_train(cfg), lambda: checks.check_data(cfg, ('test',))):
         with patch.object(checks, 'log') as log:

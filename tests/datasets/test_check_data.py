@@ -24,7 +24,7 @@ def test_good_data_has_no_errors_and_exact_counts(mini):
         (folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)), dict(enumerate(images))),
     ):
         report = full_check(cfg, SPLITS)
-        assert not report.issues.errors
+        assert not report.errors
         assert report.summaries[0].labels == Counter(counts)
         assert [summary.checked for summary in report.summaries] == [summary.images for summary in report.summaries]
 

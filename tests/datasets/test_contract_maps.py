@@ -609,7 +609,7 @@ def test_a_test_with_other_options_than_the_validation_is_checked(tmp_path):
     cfg = config_of_maps(tmp_path)
     assert [summary.split for summary in full_check(cfg, SPLITS).summaries] == ['train', 'val']
     cfg.test_dataloader.dataset.reduce_zero_label = False
-    [group, *_] = full_check(cfg, SPLITS).issues.errors
+    [group, *_] = full_check(cfg, SPLITS).errors
     assert group.split == 'test' and 'the label id 3' in group.examples[0]
 
 

@@ -35,8 +35,6 @@ from mmlape.lab.datasets.formats.base import (
     DataSummary,
     ImageEntry,
     ImageFacts,
-    IssueGroup,
-    IssueLog,
     error,
     shorten,
     warning,
@@ -45,18 +43,53 @@ from mmlape.lab.datasets.retarget import iter_heads, reads_head
 from mmlape.lab.datasets.transforms import patch_size
 
 SAMPLE = 32  # images that the quick check opens
+MAX_EXAMPLES = 5  # of a group
 CHUNK = 16  # images submitted to each thread at a time
 EXAMPLES_SHOWN = 3  # in the table; JSON has a few more
 RAREST_SHOWN = 3
 
 
 @dataclass
-class FullReport:
-    """The result of the full check."""
+class IssueGroup:
+    """All issues of one kind in one split, with the messages of the first few."""
 
-    issues: IssueLog = field(default_factory=IssueLog)  # what is wrong
+    split: str
+    severity: str
+    topic: str
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        return f'{self.topic}: {self.examples[0]}{others}'
+
+
+@dataclass
+class FullReport:
+    """The result of a check."""
+
     summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
     seconds: float = 0.0  # its duration
+    groups: dict[tuple[str, str, str], IssueGroup] = field(default_factory=dict)  # in the order of their first issue
+
+    def add(self, split: str, issues: Iterable[DataIssue]) -> None:
+        """Add issues of a split to their groups."""
+        for issue in issues:
+            key = split, issue.severity, issue.topic
+            group = self.groups.setdefault(key, IssueGroup(*key))
+            group.count += issue.count
+            if len(group.examples) < MAX_EXAMPLES:
+                group.examples.append(issue.message)
+
+    @property
+    def errors(self) -> list[IssueGroup]:
+        """The groups that would end or spoil a run."""
+        return [group for group in self.groups.values() if group.severity == ERROR]
+
+    @property
+    def issues(self) -> list[IssueGroup]:
+        """All groups, errors first."""
+        return sorted(self.groups.values(), key=lambda group: group.severity != ERROR)
 
 
 def check_data(
@@ -75,8 +108,8 @@ def check_data(
     every = iter_sources(cfg, splits) if sources is None else sources
     for source in distinct(source for source in every if source.split in splits):
         _check(report, cfg, source, SAMPLE, complete=False)
-        if report.issues.errors:
-            raise DataError(_summed_up(report.issues.errors))
+        if report.errors:
+            raise DataError(_summed_up(report.errors))
         log(str(source.summary))
     for group in report.issues:
         log(f'{group.split} data: {group}', logging.WARNING)
@@ -191,9 +224,9 @@ def full_check(
     for source in distinct(iter_sources(cfg, splits)):
         hashed += _check(report, cfg, source, sample, complete=True, workers=workers or os.cpu_count() or 1)
         if sample is None:
-            report.issues.add(source.split, _unseen_classes(source))
+            report.add(source.split, _unseen_classes(source))
     for split, issue in find_duplicates(hashed, complete=sample is None):
-        report.issues.add(split, [issue])
+        report.add(split, [issue])
     report.seconds = time.monotonic() - started
     return report
 
@@ -204,18 +237,18 @@ def _check(
     """Add the issues and the summary of a dataset to a report; return split, path and hash of each opened image."""
     split, summary, stderr = source.split, source.summary, console(stderr=True)
     report.summaries.append(summary)
-    report.issues.add(split, source.structure_issues(complete))
-    report.issues.add(split, (error('heads', message) for message in check_heads(cfg, source)))
+    report.add(split, source.structure_issues(complete))
+    report.add(split, (error('heads', message) for message in check_heads(cfg, source)))
     entries = source.entries if sample is None else spread(source.entries, sample)
     images, hashed = _check_images(source, entries, patch_size(cfg), workers), []
     is_shown = complete and stderr.is_terminal
     description = escape(f'{split}: {summary.path}')
     for entry, facts, digest in track(images, description, len(entries), console=stderr, disable=not is_shown):
-        report.issues.add(split, facts.issues)
+        report.add(split, facts.issues)
         source.count(facts)
         hashed.append((split, entry.path, digest))
     summary.checked = len(entries)
-    report.issues.add(split, source.nothing_to_learn())
+    report.add(split, source.nothing_to_learn())
     return hashed
 
 
@@ -270,14 +303,14 @@ def print_report(report: FullReport) -> None:
         )
     nothing = 'no data on this machine of a known format: nothing was checked'
     out.print(table if report.summaries else nothing)
-    if len(report.issues):
+    if report.issues:
         table = Table('', 'data', 'issue', 'count', 'examples', show_lines=True)
         for group in report.issues:
             colour = 'red' if group.severity == ERROR else 'yellow'
             examples = escape(printable('\n'.join(group.examples[:EXAMPLES_SHOWN])))
             table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.topic, f'{group.count:,}', examples)
         out.print(table)
-    errors = len(report.issues.errors)
+    errors = len(report.errors)
     counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]
     topics = ', '.join(f'{count} kind{"s" * (count != 1)} of {what}' for count, what in counts)
     checked = sum(summary.checked for summary in report.summaries)
@@ -294,17 +327,11 @@ def write_report(report: FullReport, config: str, path: str | Path) -> None:
     content = dict(
         config=config,
         seconds=round(report.seconds, 1),
-        errors=len(report.issues.errors),
+        errors=len(report.errors),
         data=data,
         issues=[
-            dict(
-                split=group.split,
-                severity=group.severity,
-                kind=group.topic,
-                count=group.count,
-                examples=group.examples,
-            )
-            for group in report.issues
+            dict(split=one.split, severity=one.severity, kind=one.topic, count=one.count, examples=one.examples)
+            for one in report.issues
         ],
     )
     write_json(path, content)

@@ -32,7 +32,6 @@ from mmlape.lab.datasets.images import (
 
 ERROR, WARNING = 'error', 'warning'
 UNLABELLED = 'pixels without a label'
-MAX_EXAMPLES = 5
 MAX_NAMES = 8
 QUICKLY_FOUND = 100_000  # so many files of a list are looked up in about a second
 
@@ -60,48 +59,6 @@ def error(topic: str, message: str, count: int = 1) -> DataIssue:
 def warning(topic: str, message: str, count: int = 1) -> DataIssue:
     """Return an issue that a person should know."""
     return DataIssue(WARNING, topic, message, count)
-
-
-@dataclass
-class IssueGroup:
-    """All issues of one kind in one split, with the messages of the first few."""
-
-    split: str
-    severity: str
-    topic: str
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
-        return f'{self.topic}: {self.examples[0]}{others}'
-
-
-class IssueLog:
-    """Groups of issues in the order of their first issue, errors first."""
-
-    def __init__(self) -> None:
-        self._groups: dict[tuple[str, str, str], IssueGroup] = {}
-
-    def add(self, split: str, issues: Iterable[DataIssue]) -> None:
-        """Add issues of a split to their groups."""
-        for issue in issues:
-            key = split, issue.severity, issue.topic
-            group = self._groups.setdefault(key, IssueGroup(*key))
-            group.count += issue.count
-            if len(group.examples) < MAX_EXAMPLES:
-                group.examples.append(issue.message)
-
-    def __iter__(self) -> Iterator[IssueGroup]:
-        return iter(sorted(self._groups.values(), key=lambda group: group.severity != ERROR))
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    @property
-    def errors(self) -> list[IssueGroup]:
-        """The groups that would end or spoil a run."""
-        return [group for group in self if group.severity == ERROR]
 
 
 @dataclass
