@@ -83,6 +83,7 @@ class Found(ABC):
     has_polygons: bool = True  # whether masks are polygons, not run lengths
     palette: list[list[int]] = field(default_factory=list)  # RGB of each class, if the data have colours
     of_split: dict[str, list[Sample]] = field(default_factory=dict)
+    maps: set[str] = field(default_factory=set)  # the files of the listing's images that are label maps
     unit: ClassVar[str] = ''  # what an annotation is, where it is not the folder of an image
     sets: ClassVar[str] = 'Main'  # Pascal VOC's lists for the task
     too_few: ClassVar[str] = ''  # for the message
@@ -254,17 +255,13 @@ class Found(ABC):
     def books(self) -> list[Book]:
         """Return how many images and annotations there are, and what becomes of them."""
         used = {sample.image for samples in self.of_split.values() for sample in samples}
-        images = [image for image in self.listing.images if image not in self.annotations()]
+        images = [image for image in self.listing.images if image not in self.maps]
         left_out = Counter(self.images_out.get(image, 'no annotation') for image in images if image not in used)
         books = [Book('images', len(images), self.images(), left_out)]
         if self.unit:
             counts = {split: sum(sample.count for sample in samples) for split, samples in self.of_split.items()}
             books.append(Book(self.unit, self.total, counts, self.annotations_out))
         return books
-
-    def annotations(self) -> set[str]:
-        """Return the files of a listing's images that are annotations."""
-        return set()
 
 
 def common_folder(files: Sequence[str]) -> str:
