@@ -58,11 +58,7 @@ def test_a_run_of_such_classes_trains_tests_and_predicts(capsys, monkeypatch):
     monkeypatch.setattr(test_new, 'NAMES', NAMES[:2])
     test_new.class_folders(Path('data'))
     assert main(['new', 'data', '--model', 'mini', '--iters', '20', '--out', 'config.py']) == 0
-    fast = [
-        f'{split}_dataloader.{key}' for split in ('train', 'val') for key in ('num_workers=0', 'persistent_workers=0')
-    ]
-    options = ['--shorten', '0.1', '--allow-batch-mismatch', '--cfg-options', 'train_dataloader.batch_size=2', *fast]
-    assert main(['train', 'config.py', '--seed', '1', '--work-dir', 'run', *options]) == 0
+    assert main(['train', 'config.py', '--work-dir', 'run', *test_new.SHORT, 'train_dataloader.batch_size=2']) == 0
     assert main(['test', 'run']) == 0
     assert main(['predict', 'run', 'data', '--out', 'out']) == 0
     assert main(['print-params', 'run']) == 0

@@ -16,6 +16,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image, TiffImagePlugin
 from pycocotools import mask as coco_mask
+from test_new import SHORT
 
 from mmlape.cli import main
 from mmlape.lab.datasets.crops import RandomCrop
@@ -87,13 +88,11 @@ def test_one_photograph_is_trained_on_and_tested_by_tiles(tmp_path, monkeypatch,
     assert len(train) == 4 * 3  # windows that cover 900 x 667 pixels
     for place in (0, 5, 11):
         assert train[place]['inputs'].shape == (3, 256, 256)
-    fast = ['train_dataloader', 'val_dataloader', 'test_dataloader']
-    fast = [f'{one}.{key}' for one in fast for key in ('num_workers=0', 'persistent_workers=False')]
-    options = ['--cfg-options', 'train_dataloader.batch_size=1', 'model.train_cfg.rcnn.sampler.num=16', *fast]
-    assert main(['train', 'wood.py', '--seed', '1', '--allow-batch-mismatch', '--shorten', '0.1', *options]) == 0
+    options = ['train_dataloader.batch_size=1', 'model.train_cfg.rcnn.sampler.num=16']
+    assert main(['train', 'wood.py', *SHORT, *options]) == 0
     record = json.loads(Path('work_dirs/wood/run.json').read_text())
     assert record['state'] == 'finished' and {'coco/bbox_mAP', 'coco/segm_mAP'} <= record['last']['metrics'].keys()
-    assert main(['test', 'work_dirs/wood', '--cfg-options', *fast]) == 0
+    assert main(['test', 'work_dirs/wood']) == 0
 
 
 def parts_of(cfg: Config) -> dict[str, tuple[np.ndarray, list]]:

@@ -639,6 +639,12 @@ def test_class_folders(splits, tmp_path, monkeypatch):
 # what all have in common ---------------------------------------------------------------------------------------------
 
 
+SHORT = ['--seed', '1', '--allow-batch-mismatch', '--shorten', '0.1', '--cfg-options']
+OF_LOADERS = ('num_workers', 'persistent_workers')
+SHORT += [f'{split}_dataloader.{key}=0' for split in ('train', 'val', 'test') for key in OF_LOADERS]
+"""Options of a run of a few steps."""
+
+
 def written(data: str, *options: str) -> Config:
     """Write a config by the command, and check its data."""
     assert main(['new', data, '--model', 'mini', *options]) == 0
@@ -672,24 +678,7 @@ def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, c
     cfg = written('data', '--iters', '30', '--patience', '2')
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == (30, 3)
     assert set(image_size(cfg)) == {cfg.img_size}  # of `export-onnx`, without --size
-    fast = [
-        f'{split}_dataloader.{key}'
-        for split in ('train', 'val')
-        for key in ('num_workers=0', 'persistent_workers=False')
-    ]
-    options = ['train_dataloader.batch_size=2', *fast]
-    words = [
-        'train',
-        'data.py',
-        '--seed',
-        '1',
-        '--allow-batch-mismatch',
-        '--shorten',
-        '0.1',
-        '--cfg-options',
-        *options,
-    ]
-    assert main(words) == 0
+    assert main(['train', 'data.py', *SHORT, 'train_dataloader.batch_size=2']) == 0
     record = json.loads(Path('work_dirs/data/run.json').read_text())
     assert record['state'] == 'finished' and record['last']['metrics']
     folder = {'maps': 'data/images', 'roboflow': 'data/train'}[make.__name__]
