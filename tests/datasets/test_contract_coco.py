@@ -417,7 +417,7 @@ def test_any_value_in_any_field_is_read_or_named(tmp_path, monkeypatch):
     make(tmp_path)
     file = file_of(tmp_path, 'train')
     original = json.loads(file.read_text())
-    del original['images'][1:], original['annotations'][2:]
+    del original['images'][1:], original['annotations'][1:]
     cfg = config(tmp_path)
     for place, value in each(itertools.product(places(original), VALUES)):
         file.write_text(json.dumps(with_value(original, place, value)))
