@@ -13,6 +13,10 @@ from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
 FOLDERS = tuple(sorted(DIGIT_NAMES))
 
 
+KEPT = dict(serialize_data=False)
+"""Of a dataset: samples as they are, as MMEngine collects garbage wherever it makes bytes of them."""
+
+
 def config_of(scope: str, root, dataset, evaluator: dict, **others) -> Config:
     """A config with the dataset that a function of a split returns, whose tests are of the validation data."""
     splits = dict(train='train', val='val', test='val')
@@ -31,6 +35,7 @@ def coco_dataset(root, split: str, *more: dict, **options) -> dict:
         data_prefix=dict(img=f'{split}2017/'),
         test_mode=split == 'val',
         pipeline=load,
+        **KEPT,
         **options,
     )
 
@@ -58,7 +63,8 @@ def coco_cfg(root, classes=DIGIT_NAMES, num_classes=10):
 def seg_dataset(root, prefix: dict, *more: dict, **options) -> dict:
     """A dataset of images and label maps."""
     load = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), *more]
-    return dict(dict(type='BaseSegDataset', data_root=str(root), data_prefix=prefix, pipeline=load), **options)
+    fixed = dict(type='BaseSegDataset', data_root=str(root), data_prefix=prefix, pipeline=load, **KEPT)
+    return dict(fixed, **options)
 
 
 def ade_cfg(root, type='BaseSegDataset', num_classes=12, **options):
@@ -78,7 +84,7 @@ def ade_cfg(root, type='BaseSegDataset', num_classes=12, **options):
 def folder_dataset(root, split: str, *more: dict, **options) -> dict:
     """A dataset of a folder for each class."""
     load = [dict(type='LoadImageFromFile'), *more]
-    return dict(dict(type='CustomDataset', data_root=str(root), data_prefix=split, pipeline=load), **options)
+    return dict(dict(type='CustomDataset', data_root=str(root), data_prefix=split, pipeline=load, **KEPT), **options)
 
 
 def folder_cfg(root, type='CustomDataset', num_classes=10, **options):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import supervision
 import torch
+from data_helpers import KEPT
 from each import each
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
@@ -656,8 +657,7 @@ def written(data: str, *options: str) -> Config:
 def read(cfg: Config, split: str) -> list[dict]:
     """Return what the dataset of a split has of each image; of label maps also the map."""
     init_default_scope(cfg.default_scope)
-    dataset = dict(cfg[f'{split}_dataloader'].dataset)
-    dataset['test_mode'] = True
+    dataset = dict(cfg[f'{split}_dataloader'].dataset, test_mode=True, **KEPT)
     load = [
         dict(type='LoadImageFromFile'),
         dict(type='LoadAnnotations', reduce_zero_label=False),
