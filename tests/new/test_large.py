@@ -48,18 +48,18 @@ def corners_of(circle: tuple[int, int, int]) -> tuple[int, int, int, int]:
     return x - radius, y - radius, x + radius, y + radius
 
 
-def photograph(root: Path, name: str = 'wood', count: int = 60, masks: bool = False) -> list[tuple[int, int, int]]:
+def photograph(root: Path, count: int = 60, masks: bool = False, size=SIZE) -> list[tuple[int, int, int]]:
     """Write an image with its annotations as LabelMe's file."""
-    objects = circles(count)
+    objects = circles(count, size)
     root.mkdir(exist_ok=True)
-    Image.fromarray(draw(objects)).save(root / f'{name}.png')
+    Image.fromarray(draw(objects, size)).save(root / 'wood.png')
     shapes = []
     for x, y, radius in objects:
         left, top, right, low = corners_of((x, y, radius))
         rectangle = dict(shape_type='rectangle', points=[[left, top], [right, low]])
         circle = dict(shape_type='circle', points=[[x, y], [x + radius, y]])
         shapes.append(dict(circle if masks else rectangle, label='tree'))
-    (root / f'{name}.json').write_text(json.dumps(dict(shapes=shapes, imagePath=f'{name}.png')))
+    (root / 'wood.json').write_text(json.dumps(dict(shapes=shapes, imagePath='wood.png')))
     return objects
 
 
@@ -88,7 +88,8 @@ def test_one_photograph_is_trained_on_and_tested_by_tiles(tmp_path, monkeypatch,
     assert len(train) == 4 * 3  # windows that cover 900 x 667 pixels
     for place in (0, 5, 11):
         assert train[place]['inputs'].shape == (3, 256, 256)
-    options = ['train_dataloader.batch_size=1', 'model.train_cfg.rcnn.sampler.num=16']
+    few = ('train_cfg.rpn_proposal.max_per_img=50', 'test_cfg.rpn.max_per_img=50', 'test_cfg.rcnn.max_per_img=5')
+    options = ['train_dataloader.batch_size=1', *(f'model.{one}' for one in few)]
     assert main(['train', 'wood.py', *SHORT, *options]) == 0
     record = json.loads(Path('work_dirs/wood/run.json').read_text())
     assert record['state'] == 'finished' and {'coco/bbox_mAP', 'coco/segm_mAP'} <= record['last']['metrics'].keys()
@@ -174,15 +175,13 @@ def test_large_label_maps_are_divided_and_trained_on_by_windows(tmp_path, monkey
 def test_objects_that_stay_large_enough_are_resized(tmp_path, monkeypatch):
     """The median decides: of 48 pixels and more in 900, resized to 256, above 13; 60 are 17."""
     monkeypatch.chdir(tmp_path)
-    for number in range(4):
-        Path('wood').mkdir(exist_ok=True)
-        Image.fromarray(draw([])).save(f'wood/{number}.png')
-        shape = dict(shape_type='rectangle', points=[[100, 100], [160, 160]], label='tree')
-        text = json.dumps(dict(shapes=[shape], imagePath=f'{number}.png'))
-        Path(f'wood/{number}.json').write_text(text)
+    Path('wood').mkdir()
+    Image.new('RGB', SIZE).save('wood/0.png')
+    shape = dict(shape_type='rectangle', points=[[100, 100], [160, 160]], label='tree')
+    file = Path('wood/0.json')
+    file.write_text(json.dumps(dict(shapes=[shape], imagePath='0.png')))
     assert look(Path('wood')).tiling(256) is None
-    for file in Path('wood').glob('*.json'):
-        file.write_text(file.read_text().replace('160', '150'))
+    file.write_text(file.read_text().replace('160', '150'))
     assert look(Path('wood')).tiling(256) == Tiling(256, 50)
 
 
