@@ -88,7 +88,8 @@ def test_one_photograph_is_trained_on_and_tested_by_tiles(tmp_path, monkeypatch,
     assert len(train) == 4 * 3  # windows that cover 900 x 667 pixels
     for place in (0, 5, 11):
         assert train[place]['inputs'].shape == (3, 256, 256)
-    few = ('train_cfg.rpn_proposal.max_per_img=50', 'test_cfg.rpn.max_per_img=50', 'test_cfg.rcnn.max_per_img=5')
+    few = ['train_cfg.rpn_proposal.max_per_img=50', 'test_cfg.rpn.max_per_img=50', 'test_cfg.rcnn.max_per_img=5']
+    few += ['train_cfg.rcnn.sampler.num=16']
     options = ['train_dataloader.batch_size=1', *(f'model.{one}' for one in few)]
     assert main(['train', 'wood.py', *SHORT, *options]) == 0
     record = json.loads(Path('work_dirs/wood/run.json').read_text())
