@@ -1,9 +1,14 @@
 """Configs of the mini data in each format, and ways to break and to read it."""
 
+import hashlib
 import json
 
+import cv2
+import numpy as np
 import pytest
 from mmengine import Config
+from PIL import Image
+from pycocotools.coco import COCO
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.checks import check_data
@@ -115,3 +120,36 @@ def build(cfg, split='train'):
 
     registry.init_default_scope(cfg.default_scope)
     return registry.DATASETS.build(cfg[f'{split}_dataloader'].dataset)
+
+
+def digest(root) -> dict[str, str]:
+    """The hash of each file below a folder."""
+    files = sorted(path for path in root.rglob('*') if path.is_file())
+    return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def coco_of(root, split):
+    return COCO(root / 'coco' / 'annotations' / f'instances_{split}2017.json')
+
+
+def scenes_of(root, split, classes: int, border: int):
+    """Yield record, objects and the labels around them of each scene, which both layouts have alike."""
+    coco, folder = coco_of(root, split), dict(train='training', val='validation')[split]
+    maps = sorted((root / 'ade' / 'annotations' / folder).glob('*.png'))
+    for record, path in zip(coco.loadImgs(coco.getImgIds()), maps, strict=True):
+        file = root / 'coco' / f'{split}2017' / record['file_name']
+        assert file.read_bytes() == (root / 'ade' / 'images' / folder / f'{path.stem}.jpg').read_bytes()
+        assert cv2.imread(str(file)).shape == (record['height'], record['width'], 3)
+        labels, objects = np.asarray(Image.open(path)), coco.loadAnns(coco.getAnnIds([record['id']]))
+        painted = np.zeros(labels.shape, np.uint8)
+        for one in objects:
+            mask = coco.annToMask(one).astype(bool)
+            assert not painted[mask].any(), 'objects do not overlap'
+            painted[mask] = one['category_id']
+            rows, cols = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+            box = [cols[0], rows[0], cols[-1] - cols[0] + 1, rows[-1] - rows[0] + 1]
+            assert (one['bbox'], one['area'], one['iscrowd']) == (box, mask.sum(), 0)
+        np.testing.assert_array_equal(np.where(labels <= classes, labels, 0), painted)
+        near = cv2.dilate(painted, np.ones((2 * border + 1,) * 2)) > 0
+        assert not labels[near & (painted == 0)].any() and (near & (painted == 0)).any(), 'an unlabelled border'
+        yield record, objects, labels[~near]

@@ -1,6 +1,5 @@
 """The mini data: formats and their agreement, separate splits, reproducible bytes, and refused options."""
 
-import hashlib
 import json
 import tempfile
 from collections import Counter
@@ -9,12 +8,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from data_helpers import coco_of, digest, scenes_of
 from each import each
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 from properties import examples
-from pycocotools.coco import COCO
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.mini import make, scenes, writers
@@ -28,22 +26,6 @@ def mini(tmp_path_factory):
     root = tmp_path_factory.mktemp('data') / 'mini'
     make_mini_data(root, MiniOptions(**SMALL))
     return root
-
-
-def digest(root):
-    return {
-        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(root.rglob('*'))
-        if path.is_file()
-    }
-
-
-def coco_of(root, split):
-    return COCO(root / 'coco' / 'annotations' / f'instances_{split}2017.json')
-
-
-def label_maps(root, split):
-    return sorted((root / 'ade' / 'annotations' / writers.ADE_SPLITS[split]).glob('*.png'))
 
 
 def test_a_canvas_of_scale_1_has_the_validation_scenes_themselves(mini, tmp_path):
@@ -66,37 +48,16 @@ def test_what_is_continued_by_reflection_is_what_numpy_pads(start, wanted, have)
 
 @pytest.mark.parametrize('split', ['train', 'val'])
 def test_annotations_fit_images_and_label_maps(mini, split):
-    coco = coco_of(mini, split)
     assert (mini / 'ade' / 'classes.txt').read_text().split() == list(make.ADE_CLASSES)
     captions = json.loads((mini / 'coco' / 'annotations' / f'captions_{split}2017.json').read_text())['annotations']
-    assert [category['name'] for category in coco.loadCats(coco.getCatIds())] == list(scenes.DIGIT_NAMES)
-    for record, path in zip(coco.loadImgs(coco.getImgIds()), label_maps(mini, split), strict=True):
-        file = mini / 'coco' / f'{split}2017' / record['file_name']
-        of_ade = mini / 'ade' / 'images' / path.parent.name / f'{path.stem}.jpg'
-        assert file.read_bytes() == of_ade.read_bytes()
-        image = cv2.imread(str(file))
-        assert image.shape == (80, 112, 3) and (record['height'], record['width']) == (80, 112)
-        labels = np.asarray(Image.open(path))
-        painted = np.zeros(labels.shape, np.uint8)
-        annotations = coco.loadAnns(coco.getAnnIds([record['id']]))
-        assert 1 <= len(annotations) <= 5
+    assert [category['name'] for category in coco_of(mini, split).cats.values()] == list(scenes.DIGIT_NAMES)
+    for record, objects, behind in scenes_of(mini, split, 10, border=1):
+        assert 1 <= len(objects) <= 5 and (record['height'], record['width']) == (80, 112)
         texts = [one['caption'].split() for one in captions if one['image_id'] == record['id']]
-        names = [scenes.DIGIT_NAMES[annotation['category_id'] - 1] for annotation in annotations]
+        names = [scenes.DIGIT_NAMES[one['category_id'] - 1] for one in objects]
         assert [words[1] for words in texts[: len(names)]] == names
         assert {words[-1] for words in texts} == {dict(china='temple', flower='flower')[record['photograph']]}
-        for annotation in annotations:
-            mask = coco.annToMask(annotation).astype(bool)
-            assert not painted[mask].any(), 'visible masks do not overlap'
-            painted[mask] = annotation['category_id']
-            rows, cols = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-            box = [cols[0], rows[0], cols[-1] - cols[0] + 1, rows[-1] - rows[0] + 1]
-            assert annotation['bbox'] == box and annotation['iscrowd'] == 0
-            assert annotation['area'] == mask.sum()
-        np.testing.assert_array_equal(np.where(labels <= 10, labels, 0), painted)
-        behind = 11 + scenes.PHOTOGRAPHS.index(record['photograph'])
-        assert set(np.unique(labels)) - set(range(11)) == {behind}
-        border = (cv2.dilate(painted, np.ones((3, 3))) > 0) & (painted == 0)
-        assert not labels[border].any() and border.any(), 'a border of unlabelled pixels'
+        assert {*np.unique(behind)} - {0} == {11 + scenes.PHOTOGRAPHS.index(record['photograph'])}
 
 
 def test_scans_of_training_stay_out_of_validation(mini):
