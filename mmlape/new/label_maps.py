@@ -16,7 +16,7 @@ from mmlape.console.terminal import console
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.folders import read_lines
-from mmlape.lab.datasets.images import Size, open_header
+from mmlape.lab.datasets.images import Size, open_header, open_image
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.class_names import COLOUR, IGNORED, NONE, NOTHING, Names, describe, meaning, rgb
 from mmlape.new.dense import Dense
@@ -305,11 +305,7 @@ def read_strips(
     Raises:
         DataError: It cannot be read, or has floats.
     """
-    with open_header(path) as image:
-        try:
-            image.load()
-        except Exception as error:  # whatever a decoder raises
-            raise DataError(f'label map {path} cannot be read: {error}') from error
+    with open_image(str(path)) as image:
         nothing, by_colour = _no_data(image), any(value >= COLOUR for value in named)
         rows = max(1, STRIP // image.width)
         left, first, right, last = part or (0, 0, *image.size)
