@@ -265,9 +265,9 @@ def recognise(listing: Listing, names: Names) -> CocoData:
     """
     data = CocoData('masks', "COCO's form", listing, crowds='crowds')
     for file, content in listing.documents.items():
-        if not isinstance(content, dict) or not {*content} & {'images', 'annotations'}:
-            continue
-        if not {*content} & {'shapes', 'imagePath'} and not _are_captions(content.get('annotations')):  # LabelMe's
+        keys = {*content} if isinstance(content, dict) else set()
+        is_labelme = keys & {'shapes', 'imagePath'}
+        if keys & {'images', 'annotations'} and not is_labelme and not _are_captions(content.get('annotations')):
             require_form(content, str(listing.root / file))
             _read(data, file, content)
     return data

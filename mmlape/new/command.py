@@ -19,7 +19,7 @@ from mmlape.new import boxes, class_folders, coco, label_maps
 from mmlape.new.choices import GET_WEIGHTS, PATIENCE, Choices, choose_model, choose_recipe, choose_side, fit_time
 from mmlape.new.class_names import Names
 from mmlape.new.dense import Dense
-from mmlape.new.found_data import TASKS, Found
+from mmlape.new.found_data import TASKS, Found, common_folder
 from mmlape.new.heads import choose_head
 from mmlape.new.listing import Listing, find_unread, list_files
 from mmlape.new.writing import config_text
@@ -249,11 +249,12 @@ def _print_found(found: Found, recipe: Choices) -> None:
 def _print_next(found: Found, out: Path) -> None:
     """Print the next commands."""
     run = Path('work_dirs') / out.stem
+    images = found.listing.root / common_folder([sample.image for sample in found.of_split['train']])
     say(f'wrote {out}; next:')
     for line in (
         f'mmlape train {out}',
         f'mmlape test {run}',
-        f'mmlape predict {run} {found.image_folder}',
+        f'mmlape predict {run} {images}',
         f'mmlape export-onnx {run}',
     ):
         say(f'  {line}')

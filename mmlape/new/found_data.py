@@ -108,11 +108,6 @@ class Found(ABC):
         """Return the number of images for 'train' and, if the data have such a split, 'val'."""
         return {split: len(samples) for split, samples in self.of_split.items()}
 
-    @property
-    def image_folder(self) -> Path:
-        """The folder of the images for training."""
-        return self.listing.root / common_folder([sample.image for sample in self.of_split['train']])
-
     def sizes(self, split: str = 'train') -> list[tuple[int, int]]:
         """Return (width, height) of some images; those that cannot be opened are left to the checks."""
         samples, sizes = self.of_split[split], []

@@ -204,8 +204,7 @@ class SegmentationSource(DataSource):
                 self._count_labels(read_label_map(path, **self._map_options()), facts)
             except DataError:  # the full check and the run name it
                 continue
-            self.summary.seen |= set(facts.labels)
-            self.summary.unlabelled.update(facts.unlabelled)
+            self.count(facts)
         seen, names = self.summary.seen, self.summary.classes
         if not self._has_classes():
             if seen or self.summary.unlabelled:  # else all are outside the classes, which is told
