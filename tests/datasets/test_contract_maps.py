@@ -3,12 +3,12 @@
 import io
 import itertools
 import shutil
-import struct
 import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from contract import CLASSES, COLOURS, Case, Kind, Perfect, Refused, Warned, hold, of_splits, pixels_of, scene, seen
 from data_helpers import config_of, folder_dataset, seg_dataset
@@ -573,32 +573,22 @@ def test_an_image_is_turned_by_its_tag_in_each_form(tmp_path):
             np.testing.assert_array_equal(annotated.size, image.size if is_turned else loaded.size)
 
 
-def tiff(pixels: np.ndarray, order: str = '<', planar: bool = False, extra: int = 0) -> bytes:
-    """Return a TIFF of (H, W, bands), whose fourth band is called ``extra``: 2 is alpha."""
-    height, width, bands = pixels.shape
-    pixels = pixels.astype(pixels.dtype.newbyteorder(order))
-    parts = [pixels[..., band].tobytes() for band in range(bands)] if planar else [pixels.tobytes()]
-    starts = np.cumsum([8] + [len(part) for part in parts]).tolist()
-    fields = {256: [width], 257: [height], 258: [8 * pixels.itemsize] * bands, 259: [1], 262: [2], 273: starts[:-1],
-              277: [bands], 278: [height], 279: [len(part) for part in parts], 284: [1 + planar]}  # fmt: skip
-    fields |= {338: [extra] + [0] * (bands - 4)} if bands > 3 else {}
-    rows, tail, place = b'', b'', starts[-1] + 2 + 12 * len(fields) + 4
-    for tag, values in fields.items():
-        kind = 'IL'[tag in (273, 279)].replace('I', 'H')
-        packed = struct.pack(f'{order}{len(values)}{kind}', *values)
-        row = struct.pack(f'{order}HHL', tag, 4 if kind == 'L' else 3, len(values))
-        rows += row + (packed.ljust(4, b'\0') if len(packed) <= 4 else struct.pack(f'{order}L', place + len(tail)))
-        tail += packed if len(packed) > 4 else b''
-    start = struct.pack(f'{order}2sHL', b'II' if order == '<' else b'MM', 42, starts[-1])
-    return start + b''.join(parts) + struct.pack(f'{order}H', len(fields)) + rows + bytes(4) + tail
+def tiff(pixels: np.ndarray, order: str = '<', planar: str = 'contig', extra: str = 'unspecified') -> bytes:
+    """Return a TIFF of (H, W, bands), with what is said of those behind the third one."""
+    file = io.BytesIO()
+    bands = np.moveaxis(pixels, 2, 0) if planar == 'separate' else pixels
+    options = dict(byteorder=order, planarconfig=planar, extrasamples=[extra] * (pixels.shape[2] - 3), metadata=None)
+    tifffile.imwrite(file, bands, photometric='rgb', **options)
+    return file.getvalue()
 
 
 def test_the_colours_of_a_tiff_are_those_of_its_bands(tmp_path):
     """In each layout, whatever its fourth band is called; of 16 bits the upper eight."""
     pixels = np.random.default_rng(0).integers(0, 256, (12, 17, 4), np.uint8)
-    for wide, order, planar, extra, bands in each(itertools.product((0, 1), '<>', (0, 1), (0, 1, 2), (3, 4))):
+    layouts = ('contig', 'separate'), ('unspecified', 'assocalpha', 'unassalpha'), (3, 4)
+    for wide, order, planar, extra, bands in each(itertools.product((0, 1), '<>', *layouts)):
         values = pixels[..., :bands] * np.uint16(257) if wide else pixels[..., :bands]
-        (tmp_path / 'a.tif').write_bytes(tiff(values, order, bool(planar), extra))
+        (tmp_path / 'a.tif').write_bytes(tiff(values, order, planar, extra))
         loaded = ImageLoader().load(str(tmp_path / 'a.tif')).pixels[..., ::-1]
         np.testing.assert_array_equal(loaded, pixels[..., :3])
 
