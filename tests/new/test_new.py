@@ -1,6 +1,5 @@
 """`mmlape new`: each form of data in several layouts, read again by the dataset that the written config names."""
 
-import argparse
 import json
 import os
 import re
@@ -24,10 +23,8 @@ from PIL import Image
 from told import assert_told
 
 from mmlape.cli import main
-from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import DataError
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.export.beside_graph import image_size
 from mmlape.new import command
 from mmlape.new.choices import choose_model, parse_time
 from mmlape.new.coco import CocoData
@@ -665,27 +662,6 @@ def read(cfg: Config, split: str) -> list[dict]:
     if cfg.default_scope != 'mmseg':
         return [built.get_data_info(place) for place in range(len(built))]
     return [dict(built[place], img_path=built.get_data_info(place)['img_path']) for place in range(len(built))]
-
-
-@pytest.mark.parametrize('make', [maps, pytest.param(roboflow, marks=pytest.mark.release)])
-def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, capsys):
-    """Two steps and a validation, and the schedule that was asked for; class folders: see test_hostile_names.py."""
-    monkeypatch.chdir(tmp_path)
-    make(Path('data'))
-    cfg = written('data', '--iters', '30', '--patience', '2')
-    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == (30, 3)
-    assert set(image_size(cfg)) == {cfg.img_size}  # of `export-onnx`, without --size
-    assert main(['train', 'data.py', *SHORT, 'train_dataloader.batch_size=2']) == 0
-    record = json.loads(Path('work_dirs/data/run.json').read_text())
-    assert record['state'] == 'finished' and record['last']['metrics']
-    folder = {'maps': 'data/images', 'roboflow': 'data/train'}[make.__name__]
-    assert main(['predict', 'work_dirs/data', folder]) == 0  # the config passes the gate
-    assert any(Path('work_dirs/data/predicted/overlays').iterdir())
-    printed = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith('  mmlape ')]
-    assert [words[1] for words in printed] == ['train', 'test', 'predict', 'export-onnx']
-    for words in printed:  # each is complete
-        parser = fill_parser(argparse.ArgumentParser(), words[1])
-        parse_arguments(parser, words[2:])
 
 
 def test_balance_repeats_images_of_rare_classes(tmp_path, monkeypatch):
