@@ -15,6 +15,7 @@ from mmdet.structures.mask import BitmapMasks, PolygonMasks
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image, TiffImagePlugin
+from properties import examples
 from pycocotools import mask as coco_mask
 from test_new import SHORT
 
@@ -200,6 +201,7 @@ def test_as_many_objects_are_kept_as_the_fullest_tile_and_image_have(tmp_path, m
 
 
 @pytest.mark.parametrize('end', ['first', 'last'])
+@examples()
 @given(width=st.integers(3, 4000), height=st.integers(3, 4000))
 def test_parts_cover_an_image_once(end, width, height):
     train, val = divide_area((width, height), end)
@@ -208,6 +210,7 @@ def test_parts_cover_an_image_once(end, width, height):
     assert (train < val) == (end == 'last')
 
 
+@examples()
 @given(st.integers(0, 2**32 - 1))
 def test_a_part_of_an_outline_is_the_part_of_its_mask(seed):
     """Of a polygon, however it lies, and of run lengths: the pixels that the complete mask has there."""
@@ -253,6 +256,7 @@ def sample_of(boxes: np.ndarray, masks=None, size=(90, 120)) -> dict:
     )
 
 
+@examples()
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([0.0, 1.0]))
 def test_a_crop_keeps_what_has_enough_inside(seed, min_kept, around):
     """Boxes and masks by a second computation, pixel by pixel of the window."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.config import Config
+from properties import examples
 from test_large import photograph
 from test_new import class_folders, label_map, maps, photo, roboflow
 
@@ -80,6 +81,7 @@ def test_each_variable_changes_what_a_config_written_for_it_has(form, tmp_path, 
     assert set(re.findall(r"'num_classes': (\d+)", model)) == {'5'}
 
 
+@examples()
 @given(
     seconds=st.floats(60, 1e5), iteration=st.floats(1e-3, 1), validation=st.floats(0, 1e3), sizes=st.integers(1, 3000)
 )
