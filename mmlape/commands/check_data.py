@@ -44,4 +44,4 @@ def run(args: argparse.Namespace) -> int:
             from mmlape.lab.analysis.dataset_page import write_page
 
             print(f'wrote {write_page(cfg, args.browse, args.splits[0], args.num, report)}')
-        return 1 if report.issues.errors else 0
+        return 1 if report.errors else 0

@@ -3,7 +3,6 @@
 import math
 import os
 import posixpath
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -99,9 +98,8 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
             'the lines may be outlines, or boxes with keypoints: --task masks, or kpt_shape in a data.yaml'
         )
 
-    def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
-        numbered_rows = enumerate(rows[file], 1)
-        return [_yolo_object(row, place, numbered, size, keypoints, source) for place, row in numbered_rows], 0
+    def read(file: str, size: tuple[int, int]) -> Objects:
+        return [_yolo_object(row, place, numbered, size, keypoints, source) for place, row in enumerate(rows[file], 1)]
 
     _add(data, {file: images for file, images in matches.items() if file in rows}, lambda file: len(rows[file]), read)
     return data
@@ -111,7 +109,7 @@ def _add(
     data: CocoData,
     matches: Mapping[str, list[str]],
     count: Callable[[str], int],
-    read: Callable[[str, tuple[int, int]], tuple[Objects, int]],
+    read: Callable[[str, tuple[int, int]], Objects],
 ) -> None:
     """Add the objects of files that have the names of their images."""
     for file, images in matches.items():
@@ -123,11 +121,9 @@ def _add(
         data.images_out |= dict.fromkeys(others, 'the same image in another file')
         size = shown_size(data.listing.root / image)
         try:
-            objects, hidden = read(file, size)
-        except (ValueError, AttributeError, TypeError) as error:
+            data.add_objects(image, size, read(file, size), file)
+        except ValueError as error:
             raise DataError(f'{data.listing.root / file}: {error}') from error
-        data.add_objects(image, size, objects, file, hidden)
-        data.annotations_out += Counter({'marked difficult': hidden})
 
 
 def recognise_voc(listing: Listing, names: Names) -> CocoData:
@@ -143,15 +139,13 @@ def recognise_voc(listing: Listing, names: Names) -> CocoData:
         if root.tag == 'annotation':
             roots[file] = root
 
-    def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
-        objects = [_voc_object(one, place) for place, one in enumerate(roots[file].findall('object'), 1)]
-        return objects, sum(fields['iscrowd'] for _, fields in objects)
+    def read(file: str, size: tuple[int, int]) -> Objects:
+        return [_voc_object(one, place) for place, one in enumerate(roots[file].findall('object'), 1)]
 
     matches = match_images(roots, listing.images)
     for file, images in matches.items():  # the image that the file names comes first
         images.sort(key=lambda image: PurePosixPath(image).name != roots[file].findtext('filename'))
     _add(data, matches, lambda file: len(roots[file].findall('object')), read)
-    data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
     return data
 
 
@@ -250,13 +244,6 @@ def _numbered(listing: Listing, descriptions: Mapping[str, Any]) -> tuple[dict[i
     lists: dict[str, Any] = {file: content['names'] for file, content in descriptions.items()}
     names, source = listing.class_list()
     lists |= {source: names} if names else {}
-    for file, content in listing.documents.items():  # Label Studio's notes.json
-        if isinstance(content, dict) and not {*content} & {'images', 'annotations'}:
-            categories = content.get('categories')
-            if isinstance(categories, list) and all(
-                isinstance(one, dict) and {'id', 'name'} <= {*one} for one in categories
-            ):
-                lists[file] = {one['id']: one['name'] for one in categories}
     numbered: dict[str, dict[int, str]] = {}
     for file, listed in lists.items():
         pairs = listed.items() if isinstance(listed, dict) else enumerate(listed)
@@ -333,15 +320,11 @@ def recognise_labelme(listing: Listing, names: Names) -> CocoData:
     kinds = {shape.shape_type for one in files.values() for shape in one.shapes}
     for file, one in files.items():
         try:
-            image = _image_of(file, one.imagePath, known)
-            size = one.imageWidth, one.imageHeight
+            image, size = _image_of(file, one.imagePath, known), (one.imageWidth, one.imageHeight)
             objects = _objects(one.shapes, kinds != {'rectangle'})
-            hidden = sum(fields['iscrowd'] for _, fields in objects)
-            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file, hidden)
-            data.annotations_out += Counter({'marked difficult': hidden})
+            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file)
         except (DataError, ValueError) as error:
             raise DataError(f'{listing.root / file} {error}') from error
-    data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
     return data
 
 

@@ -2,10 +2,9 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mmlape.errors import DataError
 from mmlape.new.found_data import CLASSES, Found, Sample
@@ -19,8 +18,7 @@ OF_OTHERS = re.compile(f'{PART}|ground_?truth', re.I)
 class ClassFolders(Found):
     """Images below a folder of their class's name: an annotation is the name."""
 
-    def _of_folders(self) -> Iterator[tuple[str, str, str]]:
-        yield from ()  # a class may have the name of a split
+    splits_by_folder: ClassVar[bool] = False  # a class may have the name of a split
 
     def summarise(self) -> None:
         """Count the images of each class."""

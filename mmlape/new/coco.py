@@ -15,12 +15,13 @@ from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.files import write_json
+from mmlape.lab.datasets.formats.base import shorten
 from mmlape.lab.datasets.formats.coco_file import extent_of, lies_beside, require_form
 from mmlape.lab.datasets.images import Size
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.class_names import Names
 from mmlape.new.dense import MIN_KEPT, Dense, shrink
-from mmlape.new.found_data import CLASSES, Part, Sample, common_folder, some_of
+from mmlape.new.found_data import CLASSES, Part, Sample, common_folder
 from mmlape.new.listing import SPLITS, Listing, split_of
 
 SMALL = 16
@@ -34,12 +35,11 @@ class CocoData(Dense):
     """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
     unit: ClassVar[str] = 'objects'
+    crowds: str = 'marked difficult'  # what the form calls objects that are neither learnt nor counted as missed
     beside: int = 0  # objects whose box was not that of their outline
 
-    def add_objects(
-        self, image: str, size: tuple[int, int], objects: list[tuple[str, dict]], file: str, hidden: int = 0
-    ) -> None:
-        """Add the objects of an image, of which so many are neither learnt nor counted as missed.
+    def add_objects(self, image: str, size: tuple[int, int], objects: list[tuple[str, dict]], file: str) -> None:
+        """Add the objects of an image.
 
         The box of an outlined object is the extent of its outline. An object without area has that of its box.
         """
@@ -49,8 +49,10 @@ class CocoData(Dense):
                 one['bbox'] = extent
             if one.get('area') is None and (box := one.get('bbox')):
                 one['area'] = box[2] * box[3]
-        self.add(image, (size, objects), file, len(objects) - hidden)
-        self.total += hidden
+        crowds = sum(one['iscrowd'] for _, one in objects)
+        self.add(image, (size, objects), file, len(objects) - crowds)
+        self.total += crowds
+        self.leave_out(self.crowds, crowds)
 
     def summarise(self) -> None:
         """Set counts and the task."""
@@ -69,9 +71,10 @@ class CocoData(Dense):
             self.counts.update(label for label, one in sample.annotation[1] if not one['iscrowd'])
             self.shown_in.update(self.labels(sample))
         used = {label for sample in self.samples for label, _ in sample.annotation[1]}
+        self.classes = self.classes or tuple(sorted(used))
         if used and (unused := [name for name in self.classes if name not in used]):
             self.classes = tuple(name for name in self.classes if name in used)
-            self.notes.append(f'no object of {some_of(unused)}, in no split: the model has no such class')
+            self.notes.append(f'no object of {shorten(unused)}, in no split: the model has no such class')
 
     def _samples(self) -> list[Sample]:
         return [sample for samples in self.of_split.values() for sample in samples]
@@ -260,11 +263,11 @@ def recognise(listing: Listing, names: Names) -> CocoData:
     Raises:
         DataError: A file cannot be read.
     """
-    data = CocoData('masks', "COCO's form", listing)
+    data = CocoData('masks', "COCO's form", listing, crowds='crowds')
     for file, content in listing.documents.items():
-        if not isinstance(content, dict) or not {*content} & {'images', 'annotations'}:
-            continue
-        if not {*content} & {'shapes', 'imagePath'} and not _are_captions(content.get('annotations')):  # LabelMe's
+        keys = {*content} if isinstance(content, dict) else set()
+        is_labelme = keys & {'shapes', 'imagePath'}
+        if keys & {'images', 'annotations'} and not is_labelme and not _are_captions(content.get('annotations')):
             require_form(content, str(listing.root / file))
             _read(data, file, content)
     return data
@@ -282,7 +285,6 @@ def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
     data.classes = tuple(dict.fromkeys([*data.classes, *labels.values()]))
     split = _split_of_name(file)
     objects: dict[Any, list[tuple[str, dict]]] = {number: [] for number in images}
-    crowds: Counter[Any] = Counter()
     for place, one in enumerate(content['annotations'], 1):
         label, number = one.get('category_id'), one.get('image_id')
         for key, value, known in (('category_id', label, labels), ('image_id', number, images)):
@@ -290,13 +292,11 @@ def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
                 raise DataError(f'{data.listing.root / file}: annotation {place} has the unlisted {key} {value!r}')
         one['iscrowd'] = int(one.get('iscrowd') or 0)
         objects[number].append((labels[label], one))
-        crowds[number] += bool(one.get('iscrowd'))
     for record in content['images']:
         number, image = record['id'], images[record['id']]
-        data.add_objects(image, (int(record['width']), int(record['height'])), objects[number], file, crowds[number])
+        data.add_objects(image, (int(record['width']), int(record['height'])), objects[number], file)
         if split:
             data.splits[image] = split, f'the name of {file}'
-    data.annotations_out += Counter(crowds=crowds.total())
 
 
 def _split_of_name(file: str) -> str | None:

@@ -19,7 +19,7 @@ from mmlape.new import boxes, class_folders, coco, label_maps
 from mmlape.new.choices import GET_WEIGHTS, PATIENCE, Choices, choose_model, choose_recipe, choose_side, fit_time
 from mmlape.new.class_names import Names
 from mmlape.new.dense import Dense
-from mmlape.new.found_data import TASKS, Found
+from mmlape.new.found_data import TASKS, Found, common_folder
 from mmlape.new.heads import choose_head
 from mmlape.new.listing import Listing, find_unread, list_files
 from mmlape.new.writing import config_text
@@ -72,7 +72,8 @@ def look(data: Path, task: str | None = None, names: Sequence[str] = (), backgro
     if not chosen and task in (None, 'classes') and data.is_dir() and listing.images:
         chosen = [reading for reading in [class_folders.recognise(listing)] if reading.samples]
     if not chosen:
-        raise _unknown(data, listing.summary() + ', and no images' * (not listing.images), task)
+        seen, kind = listing.summary() + ', and no images' * (not listing.images), f' for --task {task}' * bool(task)
+        raise DataError(f'{data} has {seen}: nothing known{kind}. What is: {"; ".join(FORMS)}')
     if len(chosen) > 1:
         read = ' and '.join(f'{one.form} ({len(one.samples)} images)' for one in chosen)
         tasks = dict.fromkeys('boxes' if one.task == 'masks' else one.task for one in chosen)
@@ -109,11 +110,6 @@ def _readings(data: Path, listing: Listing, task: str | None, names: Names, back
     if task in (None, 'segmentation'):
         readings.append(label_maps.recognise(listing, names, background))
     return readings
-
-
-def _unknown(data: Path, seen: str, task: str | None = None) -> DataError:
-    kind = f' for --task {task}' if task else ''
-    return DataError(f'{data} has {seen}: nothing known{kind}. What is: {"; ".join(FORMS)}')
 
 
 def write_config(
@@ -190,8 +186,8 @@ def write_config(
             report = full_check(cfg, ('train', 'val'))
         if report.issues:
             print_report(report)
-        if report.issues.errors:
-            first = report.issues.errors[0]
+        if report.errors:
+            first = report.errors[0]
             raise DataError(f'{first.split} data: {first}; the data have to be corrected first')
         if seconds is not None:
             say('trying two iterations and a validation')
@@ -253,11 +249,12 @@ def _print_found(found: Found, recipe: Choices) -> None:
 def _print_next(found: Found, out: Path) -> None:
     """Print the next commands."""
     run = Path('work_dirs') / out.stem
+    images = found.listing.root / common_folder([sample.image for sample in found.of_split['train']])
     say(f'wrote {out}; next:')
     for line in (
         f'mmlape train {out}',
         f'mmlape test {run}',
-        f'mmlape predict {run} {found.image_folder}',
+        f'mmlape predict {run} {images}',
         f'mmlape export-onnx {run}',
     ):
         say(f'  {line}')

@@ -1,5 +1,6 @@
 """What a folder of data holds: the images with their annotations, what is left out and why, and the splits."""
 
+import posixpath
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from mmlape.errors import DataError
+from mmlape.lab.datasets.formats.base import shorten
 from mmlape.lab.datasets.images import open_header
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.clips import divide
@@ -81,9 +83,11 @@ class Found(ABC):
     has_polygons: bool = True  # whether masks are polygons, not run lengths
     palette: list[list[int]] = field(default_factory=list)  # RGB of each class, if the data have colours
     of_split: dict[str, list[Sample]] = field(default_factory=dict)
+    maps: set[str] = field(default_factory=set)  # the files of the listing's images that are label maps
     unit: ClassVar[str] = ''  # what an annotation is, where it is not the folder of an image
     sets: ClassVar[str] = 'Main'  # Pascal VOC's lists for the task
     too_few: ClassVar[str] = ''  # for the message
+    splits_by_folder: ClassVar[bool] = True  # whether a folder of the name of a split is one
 
     @abstractmethod
     def summarise(self) -> None:
@@ -103,11 +107,6 @@ class Found(ABC):
     def images(self) -> dict[str, int]:
         """Return the number of images for 'train' and, if the data have such a split, 'val'."""
         return {split: len(samples) for split, samples in self.of_split.items()}
-
-    @property
-    def image_folder(self) -> Path:
-        """The folder of the images for training."""
-        return self.listing.root / common_folder([sample.image for sample in self.of_split['train']])
 
     def sizes(self, split: str = 'train') -> list[tuple[int, int]]:
         """Return (width, height) of some images; those that cannot be opened are left to the checks."""
@@ -132,7 +131,7 @@ class Found(ABC):
     def remarks(self) -> list[str]:
         """Return what the owner should know, a sentence each."""
         absent = [name for name in self.classes if not self.counts[name]]
-        return self.notes + [f'nothing to learn of {some_of(absent)}: in no image for training'] * bool(absent)
+        return self.notes + [f'nothing to learn of {shorten(absent)}: in no image for training'] * bool(absent)
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
         """Yield the key in the files, '' without one, the name and the count of each class, and of what is ignored."""
@@ -195,19 +194,14 @@ class Found(ABC):
 
     def _splits(self) -> dict[str, tuple[str, str]]:
         splits: dict[str, tuple[str, str]] = {}
-        for image, split, name in self._of_folders():
-            add_split(splits, image, split, name)
+        files = [(sample.image, file) for sample in self.samples for file in (sample.image, sample.file)]
+        for image, file in files if self.splits_by_folder else ():
+            if split := split_of(file):
+                add_split(splits, image, split, f'the folder of {file}')
         for source in (self.splits, listed_splits(self.listing, self.sets)):
             for image, (split, name) in source.items():
                 add_split(splits, image, split, name)
         return splits
-
-    def _of_folders(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the split of each image or annotation whose folder says it, and which folder that is."""
-        for sample in self.samples:
-            for file in (sample.image, sample.file):
-                if split := split_of(file):
-                    yield sample.image, split, f'the folder of {file}'
 
     def divide(self, tiling: Tiling | None, seed: int, single: bool = False) -> None:
         """Leave images out of training for validation, where the data have no split.
@@ -224,7 +218,11 @@ class Found(ABC):
             return
         samples, chosen, blocks = self.of_split['train'], set[str](), []
         for group in self.groups():
-            require_enough(len(group), self.too_few)
+            if len(group) < LEAST:
+                raise DataError(
+                    f'{len(group)} images with labels: training and validation need {LEAST} at least, and a '
+                    f'useful model forty or more{self.too_few}'
+                )
             images = [sample.image for sample in group]
             clips = [
                 [images[place] for place in clip]
@@ -252,7 +250,7 @@ class Found(ABC):
     def books(self) -> list[Book]:
         """Return how many images and annotations there are, and what becomes of them."""
         used = {sample.image for samples in self.of_split.values() for sample in samples}
-        images = [image for image in self.listing.images if image not in self.annotations()]
+        images = [image for image in self.listing.images if image not in self.maps]
         left_out = Counter(self.images_out.get(image, 'no annotation') for image in images if image not in used)
         books = [Book('images', len(images), self.images(), left_out)]
         if self.unit:
@@ -260,30 +258,7 @@ class Found(ABC):
             books.append(Book(self.unit, self.total, counts, self.annotations_out))
         return books
 
-    def annotations(self) -> set[str]:
-        """Return the files of a listing's images that are annotations."""
-        return set()
-
-
-def require_enough(count: int, advice: str = '') -> None:
-    """Raise DataError for fewer images than ``LEAST``."""
-    if count < LEAST:
-        raise DataError(
-            f'{count} images with labels: training and validation need {LEAST} at least, and a '
-            f'useful model forty or more{advice}'
-        )
-
 
 def common_folder(files: Sequence[str]) -> str:
     """Return the folder that is or holds those of some files."""
-    folders = [file.split('/')[:-1] for file in files]
-    first, last = min(folders), max(folders)
-    shared = [part for part, other in zip(first, last) if part == other]
-    while shared and any(folder[: len(shared)] != shared for folder in folders):
-        shared.pop()
-    return '/'.join(shared)
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    return ', '.join(names[:6]) + f' and {len(names) - 6} more' * (len(names) > 6)
+    return posixpath.commonpath([posixpath.dirname(file) for file in files])

@@ -128,17 +128,13 @@ def _table(graph: Any, values: Mapping[str, np.ndarray]) -> np.ndarray:
         if node.op_type == 'Constant' and node.attribute[0].name == 'value'
     }
     every = {**values, **constants}
-    patches = [value for value in every.values() if value.shape == (1, GRID**2, WIDTH)]
-    first = [
+    (patches,) = (value for value in every.values() if value.shape == (1, GRID**2, WIDTH))
+    (first,) = (
         value
         for name, value in every.items()
         if value.size == WIDTH and value.shape[0] == 1 and not name.endswith('cls_token')
-    ]
-    if len(patches) != 1 or len(first) != 1:
-        raise MMLaPEError(
-            f'{PACKAGE}: its graph has {len(patches)} tables of patches and {len(first)} of the class token'
-        )
-    return np.concatenate((first[0].reshape(1, 1, WIDTH), patches[0]), axis=1)
+    )
+    return np.concatenate((first.reshape(1, 1, WIDTH), patches), axis=1)
 
 
 if __name__ == '__main__':

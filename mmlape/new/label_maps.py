@@ -16,7 +16,7 @@ from mmlape.console.terminal import console
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.folders import read_lines
-from mmlape.lab.datasets.images import Size, open_header
+from mmlape.lab.datasets.images import Size, open_header, open_image
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.class_names import COLOUR, IGNORED, NONE, NOTHING, Names, describe, meaning, rgb
 from mmlape.new.dense import Dense
@@ -55,7 +55,6 @@ class LabelMaps(Dense):
 
     unit: ClassVar[str] = 'label maps'
     sets: ClassVar[str] = 'Segmentation'
-    maps: set[str] = field(default_factory=set)  # all label maps
     names: Names = NONE
     background: bool | None = None
     pixels: Counter[int] = field(default_factory=Counter)  # of each value in training
@@ -64,10 +63,6 @@ class LabelMaps(Dense):
     read: dict[tuple[str, Part | None], Counter[int]] = field(default_factory=dict)  # pixels of each value in a map
     seen: set[int] = field(default_factory=set)  # values of all maps
     shown: dict[int, set[tuple[int, ...]]] = field(default_factory=dict)  # colours of a value in the files' palettes
-
-    def annotations(self) -> set[str]:
-        """Return all label maps."""
-        return self.maps
 
     def summarise(self) -> None:
         """Read all label maps, and count what is in those for training."""
@@ -78,15 +73,12 @@ class LabelMaps(Dense):
         self.classes, self.numbers = meaning(sorted(self.seen), self.names, self.background)
         self.palette = self._colours()
         trained = self.of_split['train']
-        self.pixels = sum(map(self._values, trained), Counter[int]())
+        self.pixels = sum((self.read[sample.file, sample.part] for sample in trained), Counter[int]())
         self.counts = Counter[str]()
         for value, number in self.numbers.items():
             if number >= 0:
                 self.counts[self.classes[number]] += self.pixels[value]
         self.shown_in = Counter(name for sample in trained for name in self.labels(sample))
-
-    def _values(self, sample: Sample) -> Counter[int]:
-        return self.read[sample.file, sample.part]
 
     def _read(self, sample: Sample) -> None:
         """Count the values of a label map, and keep the colours that it shows its ids in."""
@@ -124,7 +116,7 @@ class LabelMaps(Dense):
 
     def labels(self, sample: Sample) -> set[str]:
         """Return the classes in an image."""
-        numbers = {self.numbers[value] for value in self._values(sample)} - {-1}
+        numbers = {self.numbers[value] for value in self.read[sample.file, sample.part]} - {-1}
         return {self.classes[number] for number in numbers}
 
     def remarks(self) -> list[str]:
@@ -313,11 +305,7 @@ def read_strips(
     Raises:
         DataError: It cannot be read, or has floats.
     """
-    with open_header(path) as image:
-        try:
-            image.load()
-        except Exception as error:  # whatever a decoder raises
-            raise DataError(f'label map {path} cannot be read: {error}') from error
+    with open_image(str(path)) as image:
         nothing, by_colour = _no_data(image), any(value >= COLOUR for value in named)
         rows = max(1, STRIP // image.width)
         left, first, right, last = part or (0, 0, *image.size)

@@ -85,26 +85,10 @@ def test_places_are_read_as_by_scikit_learn(images):
     np.testing.assert_allclose([layer.row, layer.column, layer.error], expected, rtol=1e-5)
 
 
-def test_known_orders_come_out(images):
-    torch.manual_seed(0)
-    found = {}
-    pixels = read_images(find_images(images, 30), GRID, 8)
-    for pe_type in ('none', 'cpe', 'learnable'):
-        model = new_vit(pe_type=pe_type, out_type='featmap', img_size=32)
-        with torch.no_grad():
-            if pe_type == 'learnable':
-                model.pos_embed.normal_(0, 3)
-            model.patch_embed.proj.bias.normal_()  # of which a convolution with padding makes borders
-        one = probed(model)
-        found[pe_type] = read_layers(one.stages(), one.features, pixels, GRID)
-    none, cpe, learnable = (layers[-1].r2 for layers in found.values())
-    assert none < 0.1 < cpe < learnable
-    assert [layer.name for layer in found['none']] == ['embedding', 'layer 0', 'layer 1', 'output']
-
-
 def test_features_are_those_of_the_forward():
     model = new_vit(out_type='featmap', out_indices=(0, 1), with_cls_token=True).eval()
     one, image = probed(model), torch.rand(2, 3, 32, 40) * 255
+    assert one.stages() == ['embedding', 'layer 0', 'layer 1', 'output']
     with torch.inference_mode():
         first, last = model(one.normalised(image))
     found = list(one.features(image))

@@ -1,6 +1,5 @@
 """size-sweep: what it changes in real configs, and the tool on a model of two sizes, interrupted and continued."""
 
-import hashlib
 import json
 import os
 from dataclasses import replace
@@ -11,6 +10,7 @@ import pytest
 import tiny
 import torch
 from config_helpers import ROOT, build, find, load
+from data_helpers import digest
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 from mmpretrain.datasets import PackInputs
@@ -144,11 +144,6 @@ def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
 
 
 # scenes on other canvases
-
-
-def digest(root):
-    files = sorted(path for path in root.rglob('*') if path.is_file())
-    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def test_a_config(path, monkeypatch):
     sources = list(iter_sources(cfg))
     assert sources or 'panoptic' in path.stem, 'data of no known format is not checked'
     for source in sources:
-        check_heads(cfg, source)
+        assert not list(check_heads(cfg, source))
     check_decay(path, cfg, model)
     count = sum(p.numel() for p in model.parameters())
     assert metafile(folder_of(path))[path.stem]['Metadata']['Parameters'] == count

@@ -70,9 +70,9 @@ def test_captions(tmp_path):
         cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
         if isinstance(outcome, list):
             assert read_captions(str(tmp_path / name)) == outcome
-            assert not full_check(cfg, ('train',)).issues.errors
+            assert not full_check(cfg, ('train',)).errors
             continue
-        told = [full_check(cfg, ('train',)).issues.errors[0].examples[0]]
+        told = [full_check(cfg, ('train',)).errors[0].examples[0]]
         with pytest.raises(DataError) as caught:
             check_data(cfg, ('train',))
         for text in [*told, str(caught.value)]:

@@ -5,16 +5,15 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of, scene, seen
+from data_helpers import coco_dataset, config_of
 from each import each
 from mmengine import Config
 from mmengine.structures import InstanceData
 from properties import VALUES, places, with_value
 from pycocotools import mask as rle
 from scipy import ndimage
-from tiny import ROOT
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import SPLITS, iter_sources
@@ -58,33 +57,11 @@ def make(root: Path) -> None:
 
 
 def config(root: Path) -> Config:
-    def loader(split):
-        annotations = dict(type='LoadAnnotations', with_bbox=True, with_mask=True)
-        return dict(
-            batch_size=2,
-            dataset=dict(
-                type='CocoDataset',
-                data_root=f'{root}/',
-                ann_file=f'annotations/instances_{split}2017.json',
-                data_prefix=dict(img=f'{split}2017/'),
-                metainfo=dict(classes=CLASSES),
-                test_mode=split == 'val',
-                pipeline=[dict(type='LoadImageFromFile'), annotations, dict(type='PackDetInputs')],
-            ),
-        )
-
+    pack, classes = dict(type='PackDetInputs'), dict(classes=CLASSES)
     evaluator = dict(type='mmlape.CocoMetric', ann_file=str(file_of(root, 'val')), metric=['bbox', 'segm'])
-    return Config(
-        dict(
-            default_scope='mmdet',
-            data_root=f'{root}/',
-            train_dataloader=loader('train'),
-            val_dataloader=loader('val'),
-            test_dataloader=loader('val'),
-            val_evaluator=evaluator,
-            test_evaluator=evaluator,
-            model=dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), bbox_head=dict(num_classes=3)),
-        )
+    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), bbox_head=dict(num_classes=3))
+    return config_of(
+        'mmdet', f'{root}/', lambda split: coco_dataset(root, split, pack, metainfo=classes), evaluator, model=model
     )
 
 
@@ -374,6 +351,14 @@ WRONG = [
 CASES = [
     *(Case(name, change, Perfect()) for name, change in RIGHT),
     *(Case(name, change, Refused(words)) for name, change, words in WRONG),
+    Case('classes of another dataset', nothing,
+         Refused(('only in the data: ship', 'only in the config: person', 'data_root=')),
+         {f'{split}_dataloader.dataset.metainfo': {'_delete_': True} for split in SPLITS}),
+    # MMDetection takes labels in the file's order whatever the config says: names would be exchanged silently
+    Case('classes in another order', nothing, Refused(('another order',)),
+         {f'{split}_dataloader.dataset.metainfo.classes': CLASSES[::-1] for split in SPLITS}),
+    Case('a category of another name', content(lambda coco: coco['categories'][1].update(name='bush')),
+         Refused(('2017.json', 'only in the data: bush; only in the config: tree'))),
     Case('width and height exchanged', content(exchange_sides), Refused(('0.png', 'exchanged'), in_images=True)),
     Case('classes are a text', nothing, Refused(("is the text 'ship'", "dict(classes=['ship'])")),
          {f'{split}_dataloader.dataset.metainfo.classes': ('ship') for split in SPLITS}),
@@ -426,24 +411,17 @@ def test_run_lengths_are_those_of_pycocotools():
         assert rle.frPyObjects(dict(text, counts=counts), *text['size'])['counts'].decode() == text['counts']
 
 
-@pytest.fixture
-def changed(tmp_path):
-    """A folder of data, and a function that puts a value at a place of its training file."""
+def test_any_value_in_any_field_is_read_or_named(tmp_path, monkeypatch):
+    """By the check and by `mmlape new` alike: no traceback, and the line has file and field."""
+    monkeypatch.chdir(tmp_path)
     make(tmp_path)
     file = file_of(tmp_path, 'train')
     original = json.loads(file.read_text())
-    return (tmp_path, original, lambda place, value: file.write_text(json.dumps(with_value(original, place, value))))
-
-
-def test_any_value_in_any_field_is_read_or_named(changed, monkeypatch):
-    """By the check and by `mmlape new` alike: no traceback, and the line has file and field."""
-    root, original, change = changed
-    monkeypatch.chdir(root)
-    del original['images'][1:], original['annotations'][2:]
+    del original['images'][1:], original['annotations'][1:]
+    cfg = config(tmp_path)
     for place, value in each(itertools.product(places(original), VALUES)):
-        change(place, value)
-        source = next(iter_sources(config(root)))
-        issues = list(source.structure_issues(complete=False))
+        file.write_text(json.dumps(with_value(original, place, value)))
+        issues = list(next(iter_sources(cfg)).structure_issues(complete=False))
         errors = [issue.message for issue in issues if issue.severity == 'error']
         for message in errors:
             assert 'train2017' in message and '\n' not in message, message
@@ -452,9 +430,6 @@ def test_any_value_in_any_field_is_read_or_named(changed, monkeypatch):
             assert all(found.cut(sample, (0, 0, 20, 20)) for sample in found.of_split['train'])
         except DataError as error:
             assert '\n' not in str(error)
-
-
-MINI = ROOT / 'configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
 
 
 @of_splits

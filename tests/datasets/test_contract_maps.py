@@ -3,14 +3,15 @@
 import io
 import itertools
 import shutil
-import struct
 import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from contract import CLASSES, COLOURS, Case, Kind, Perfect, Refused, Warned, hold, of_splits, pixels_of, scene, seen
+from data_helpers import config_of, folder_dataset, seg_dataset
 from each import each
 from mmengine import Config
 from mmengine.structures import PixelData
@@ -41,33 +42,15 @@ def make_maps(root: Path) -> None:
 
 
 def config_of_maps(root: Path) -> Config:
-    def loader(split):
-        return dict(
-            batch_size=2,
-            dataset=dict(
-                type='BaseSegDataset',
-                data_root=str(root),
-                data_prefix=dict(img_path=f'images/{split}', seg_map_path=f'labels/{split}'),
-                img_suffix='.png',
-                metainfo=dict(classes=CLASSES),
-                reduce_zero_label=True,
-                pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), dict(type='PackSegInputs')],
-            ),
-        )
+    def dataset(split):
+        prefix = dict(img_path=f'images/{split}', seg_map_path=f'labels/{split}')
+        options = dict(img_suffix='.png', metainfo=dict(classes=CLASSES), reduce_zero_label=True)
+        return seg_dataset(root, prefix, dict(type='PackSegInputs'), **options)
 
     head = dict(num_classes=3, loss_decode=dict(type='CrossEntropyLoss'))
-    return Config(
-        dict(
-            default_scope='mmseg',
-            data_root=str(root),
-            train_dataloader=loader('train'),
-            val_dataloader=loader('val'),
-            test_dataloader=loader('val'),
-            val_evaluator=dict(type='mmlape.IoUMetric', iou_metrics=['mIoU']),
-            test_evaluator=dict(type='mmlape.IoUMetric', iou_metrics=['mIoU']),
-            model=dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), decode_head=head),
-        )
-    )
+    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), decode_head=head)
+    evaluator = dict(type='mmlape.IoUMetric', iou_metrics=['mIoU'])
+    return config_of('mmseg', root, dataset, evaluator, model=model)
 
 
 def answer_map(sample: dict):
@@ -105,23 +88,11 @@ COLOUR_OF = dict(zip(CLASSES, COLOURS))
 
 
 def config_of_folders(root: Path) -> Config:
-    def loader(split):
-        pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
-        dataset = dict(type='CustomDataset', data_root=str(root), data_prefix=split, pipeline=pipeline)
-        return dict(batch_size=2, dataset=dict(dataset, metainfo=dict(classes=FOLDERS)))
+    def dataset(split):
+        return folder_dataset(root, split, dict(type='PackInputs'), metainfo=dict(classes=FOLDERS))
 
-    return Config(
-        dict(
-            default_scope='mmpretrain',
-            data_root=str(root),
-            train_dataloader=loader('train'),
-            val_dataloader=loader('val'),
-            test_dataloader=loader('val'),
-            val_evaluator=dict(type='Accuracy', topk=(1,)),
-            test_evaluator=dict(type='Accuracy', topk=(1,)),
-            model=dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), head=dict(num_classes=3)),
-        )
-    )
+    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), head=dict(num_classes=3))
+    return config_of('mmpretrain', root, dataset, dict(type='Accuracy', topk=(1,)), model=model)
 
 
 def class_shown(sample: dict) -> int:
@@ -205,22 +176,20 @@ def turn_back(array: np.ndarray, tag: int) -> np.ndarray:
 
 
 def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False, tag_maps: bool = False):
-    """Give all images a tag; ``stored``: their label maps are of the pixels as they are stored."""
+    """Give all images a tag; ``stored``: boxes and label maps are of the pixels as they are stored."""
     exif = Image.Exif()
     exif[0x112] = tag
     options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
     of_maps = dict(exif=exif) if tag_maps else {}
 
     def change(root, split):
-        for path in files(root, 'images', split):
-            label_map = root / 'labels' / split / path.name
-            pixels, labels = np.asarray(Image.open(path)), np.asarray(Image.open(label_map))
-            if square:
-                pixels, labels = pixels[:40, :40], labels[:40, :40]
-            if not stored:
-                pixels = turn_back(pixels, tag)
+        coco = root / f'{split}2017'
+        for path in sorted(coco.iterdir()) if coco.exists() else files(root, 'images', split):
+            pixels = np.asarray(Image.open(path))[: 40 if square else None, : 40 if square else None]
+            pixels = pixels if stored else turn_back(pixels, tag)
             path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
-            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG', **of_maps))
+        for path in files(root, 'labels', split) if square else ():
+            path.write_bytes(saved(Image.fromarray(np.asarray(Image.open(path))[:40, :40]), 'PNG', **of_maps))
 
     return change
 
@@ -430,6 +399,8 @@ CASES_OF_MAPS = (
     wrong('a tab', classes(lambda b: b.replace(b'tree', b'1\ttree')), 'classes.txt, line 2', 'tab'),
     wrong('a class twice', classes(lambda b: b.replace(b'tree', b'ship')), 'classes.txt', 'ship', 'more than once'),
     wrong('other classes', classes(lambda b: b.replace(b'tree', b'bush')), 'classes.txt', 'bush', 'tree'),
+    wrong('classes of a public dataset', lambda root, split: None, 'classes.txt', 'only in the config: wall',
+          options=everywhere(type='ADE20KDataset', metainfo={'_delete_': True})),
     right('a list', listed('\n'.join), options=LISTS),
     wrong('a list with a mark', listed('\n'.join, 'utf-8-sig'), '.txt', 'byte order mark', options=LISTS),
     wrong('a list with suffixes', listed(lambda names: '\n'.join(f'{name}.png' for name in names)), '4 of 4',
@@ -498,6 +469,10 @@ CASES_OF_FOLDERS = (
     wrong('a class in one split', lambda root, split: shutil.rmtree(root / split / SHIP), 'only in the config: ship',
           'empty folder'),
     wrong('another class', with_class('boat'), 'only in the data: boat'),
+    wrong('classes in another order', lambda root, split: None, 'another order',
+          options=everywhere(metainfo=dict(classes=FOLDERS[::-1]))),
+    wrong('classes of a public dataset', lambda root, split: None, 'only in the config',
+          options=everywhere(type='ImageNet', metainfo={'_delete_': True})),
     wrong('more predictions than classes', lambda root, split: None, 'Accuracy) has topk=(1, 5)', '3 classes',
           splits=('val',), options={f'{split}_evaluator.topk': (1, 5) for split in ('val', 'test')}),
     wrong('one class', only_class, 'num_classes', 'only class', options=named('house')),
@@ -531,32 +506,20 @@ def cases_of(tmp_path):
     return run
 
 
-def turned_boxes(tag: int, stored: bool, form: str = 'PNG'):
-    """Give all images of COCO data a tag; ``stored``: boxes and sizes are of the pixels as they are stored."""
-    exif = Image.Exif()
-    exif[0x112] = tag
-    options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
-
-    def change(root, split):
-        for path in (root / f'{split}2017').iterdir():
-            pixels = np.asarray(Image.open(path))
-            pixels = pixels if stored else turn_back(pixels, tag)
-            path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
-
-    return change
-
-
 def test_boxes_of_images_with_an_orientation(cases_of):
     """Boxes and masks are repaired where sizes tell of which pixels they are; their AP is 1."""
-    cases = [Case(f'tag {tag}, as shown', turned_boxes(tag, stored=False), Perfect()) for tag in (5, 8)]
-    for tag in (5, 8):
-        told = Warned(('orientation', str(tag), 'stored pixels', 'exiftool'), 1.0)
-        cases.append(Case(f'tag {tag}, as stored', turned_boxes(tag, stored=True), told))
-    told = Warned(('orientation', '4', 'near 0', 'exiftool'), 1.0)
-    cases.append(Case('tag 4, both fit', turned_boxes(4, stored=False), told))
-    turned = turned_boxes(6, stored=True, form='TIFF')
-    cases.append(Case('TIFF, as stored', turned, Refused(('40 x 64', '64 x 40', 'exchanged'), in_images=True)))
-    cases.append(Case('TIFF, as shown', turned_boxes(6, stored=False, form='TIFF'), Perfect()))
+    words = 'orientation', 'exiftool'
+    cases = (
+        right('tag 5, as shown', tagged(5)),
+        right('tag 8, as shown', tagged(8)),
+        warned('tag 5, as stored', tagged(5, stored=True), *words, '5', 'stored pixels', score=1.0),
+        warned('tag 8, as stored', tagged(8, stored=True), *words, '8', 'stored pixels', score=1.0),
+        warned('tag 4, both fit', tagged(4), *words, '4', 'near 0', score=1.0),
+        wrong(
+            'TIFF, as stored', tagged(6, stored=True, form='TIFF'), '40 x 64', '64 x 40', 'exchanged', in_images=True
+        ),
+        right('TIFF, as shown', tagged(6, form='TIFF')),
+    )
     cases_of(cases, COCO, True)
 
 
@@ -610,32 +573,22 @@ def test_an_image_is_turned_by_its_tag_in_each_form(tmp_path):
             np.testing.assert_array_equal(annotated.size, image.size if is_turned else loaded.size)
 
 
-def tiff(pixels: np.ndarray, order: str = '<', planar: bool = False, extra: int = 0) -> bytes:
-    """Return a TIFF of (H, W, bands), whose fourth band is called ``extra``: 2 is alpha."""
-    height, width, bands = pixels.shape
-    pixels = pixels.astype(pixels.dtype.newbyteorder(order))
-    parts = [pixels[..., band].tobytes() for band in range(bands)] if planar else [pixels.tobytes()]
-    starts = np.cumsum([8] + [len(part) for part in parts]).tolist()
-    fields = {256: [width], 257: [height], 258: [8 * pixels.itemsize] * bands, 259: [1], 262: [2], 273: starts[:-1],
-              277: [bands], 278: [height], 279: [len(part) for part in parts], 284: [1 + planar]}  # fmt: skip
-    fields |= {338: [extra] + [0] * (bands - 4)} if bands > 3 else {}
-    rows, tail, place = b'', b'', starts[-1] + 2 + 12 * len(fields) + 4
-    for tag, values in fields.items():
-        kind = 'IL'[tag in (273, 279)].replace('I', 'H')
-        packed = struct.pack(f'{order}{len(values)}{kind}', *values)
-        row = struct.pack(f'{order}HHL', tag, 4 if kind == 'L' else 3, len(values))
-        rows += row + (packed.ljust(4, b'\0') if len(packed) <= 4 else struct.pack(f'{order}L', place + len(tail)))
-        tail += packed if len(packed) > 4 else b''
-    start = struct.pack(f'{order}2sHL', b'II' if order == '<' else b'MM', 42, starts[-1])
-    return start + b''.join(parts) + struct.pack(f'{order}H', len(fields)) + rows + bytes(4) + tail
+def tiff(pixels: np.ndarray, order: str = '<', planar: str = 'contig', extra: str = 'unspecified') -> bytes:
+    """Return a TIFF of (H, W, bands), with what is said of those behind the third one."""
+    file = io.BytesIO()
+    bands = np.moveaxis(pixels, 2, 0) if planar == 'separate' else pixels
+    options = dict(byteorder=order, planarconfig=planar, extrasamples=[extra] * (pixels.shape[2] - 3), metadata=None)
+    tifffile.imwrite(file, bands, photometric='rgb', **options)
+    return file.getvalue()
 
 
 def test_the_colours_of_a_tiff_are_those_of_its_bands(tmp_path):
     """In each layout, whatever its fourth band is called; of 16 bits the upper eight."""
     pixels = np.random.default_rng(0).integers(0, 256, (12, 17, 4), np.uint8)
-    for wide, order, planar, extra, bands in each(itertools.product((0, 1), '<>', (0, 1), (0, 1, 2), (3, 4))):
+    layouts = ('contig', 'separate'), ('unspecified', 'assocalpha', 'unassalpha'), (3, 4)
+    for wide, order, planar, extra, bands in each(itertools.product((0, 1), '<>', *layouts)):
         values = pixels[..., :bands] * np.uint16(257) if wide else pixels[..., :bands]
-        (tmp_path / 'a.tif').write_bytes(tiff(values, order, bool(planar), extra))
+        (tmp_path / 'a.tif').write_bytes(tiff(values, order, planar, extra))
         loaded = ImageLoader().load(str(tmp_path / 'a.tif')).pixels[..., ::-1]
         np.testing.assert_array_equal(loaded, pixels[..., :3])
 
@@ -646,7 +599,7 @@ def test_a_test_with_other_options_than_the_validation_is_checked(tmp_path):
     cfg = config_of_maps(tmp_path)
     assert [summary.split for summary in full_check(cfg, SPLITS).summaries] == ['train', 'val']
     cfg.test_dataloader.dataset.reduce_zero_label = False
-    [group, *_] = full_check(cfg, SPLITS).issues.errors
+    [group, *_] = full_check(cfg, SPLITS).errors
     assert group.split == 'test' and 'the label id 3' in group.examples[0]
 
 

@@ -1,6 +1,5 @@
 """Scenes of objects: blended, split by object, of one size and density on every canvas."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -9,11 +8,11 @@ import numpy as np
 import pytest
 import sklearn.datasets
 from config_helpers import ROOT, load
+from data_helpers import coco_of, digest, scenes_of
 from PIL import Image
-from pycocotools.coco import COCO
 
 from mmlape.lab.datasets.mini import objects
-from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
+from mmlape.lab.datasets.mini.make import make_mini_data, read_options
 from mmlape.lab.datasets.mini.objects import CLASSES, FOLDERS, ObjectOptions, divide_stamps, find_stamps
 from mmlape.lab.datasets.retarget import reroot
 from mmlape.projects.size_sweep.sweep import at_scale
@@ -55,35 +54,13 @@ def made(stamps, tmp_path_factory):
     return root
 
 
-def coco_of(root, split):
-    return COCO(root / 'coco' / 'annotations' / f'instances_{split}2017.json')
-
-
-def digest(root):
-    return {
-        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(root.rglob('*'))
-        if path.is_file() and path.name != MARKER
-    }
-
-
-@pytest.mark.parametrize(('split', 'folder'), [('train', 'training'), ('val', 'validation')])
-def test_both_layouts_have_the_same_objects(made, split, folder):
-    coco = coco_of(made, split)
-    assert [category['name'] for category in coco.loadCats(coco.getCatIds())] == list(FOLDERS)
+@pytest.mark.parametrize('split', ['train', 'val'])
+def test_both_layouts_have_the_same_objects(made, split):
+    assert [category['name'] for category in coco_of(made, split).cats.values()] == list(FOLDERS)
     assert (made / 'ade' / 'classes.txt').read_text().split() == list(CLASSES)
-    maps = sorted((made / 'ade' / 'annotations' / folder).glob('*.png'))
-    for record, path in zip(coco.loadImgs(coco.getImgIds()), maps, strict=True):
-        assert (record['height'], record['width']) == (160, 224)
-        labels, painted = np.asarray(Image.open(path)), np.zeros((160, 224), np.uint8)
-        for one in coco.loadAnns(coco.getAnnIds([record['id']])):
-            mask = coco.annToMask(one).astype(bool)
-            assert not painted[mask].any(), 'objects do not cover each other'
-            painted[mask] = one['category_id']
-            assert one['area'] == mask.sum() and one['stamp'] in (*WORDS, 'dog_lying')
-        np.testing.assert_array_equal(np.where(labels < len(CLASSES), labels, 0), painted)
-        near = cv2.dilate(painted, np.ones((9, 9))) > 0
-        assert not labels[near & (painted == 0)].any() and (labels[~near] == len(CLASSES)).all()
+    for record, things, behind in scenes_of(made, split, len(FOLDERS), border=4):
+        assert (record['height'], record['width']) == (160, 224) and (behind == len(CLASSES)).all()
+        assert all(one['stamp'] in (*WORDS, 'dog_lying') for one in things)
 
 
 def test_no_object_is_in_both_splits(stamps, made):
@@ -101,18 +78,15 @@ def test_no_object_is_in_both_splits(stamps, made):
     assert {word for _, word in used['val']} == {'dog', 'hen'}
 
 
-def test_a_canvas_has_objects_of_the_same_size_as_often(stamps, tmp_path):
-    sides, counts = {}, {}
+def test_a_canvas_has_objects_of_the_same_size_as_often(stamps):
+    rng = np.random.default_rng(0)
+    drawn, photographs = objects.sample_stamps(find_stamps(stamps), 'train', rng), objects.read_photographs('train')
     for canvas, scenes in ((192, 60), (256, 40), (512, 10)):
-        size = (canvas, canvas)
-        make_mini_data(tmp_path / str(canvas), ObjectOptions(train=scenes, val=1, size=size, stamps=str(stamps)))
-        boxes = [one['bbox'] for one in coco_of(tmp_path / str(canvas), 'train').anns.values()]
-        sides[canvas] = [max(box[2:]) for box in boxes]
-        counts[canvas] = len(boxes) / scenes / (canvas / 256) ** 2
-    for values in sides.values():
-        assert min(values) > 40 and max(values) <= 104
-        assert abs(np.mean(values) - 76) < 8
-    assert all(abs(count - 3) < 0.5 for count in counts.values()), counts
+        options = ObjectOptions(size=(canvas, canvas))
+        things = [thing for _ in range(scenes) for thing in objects.compose(drawn, photographs, options, rng)[1]]
+        sides = [max(cv2.boundingRect(thing.mask.astype(np.uint8))[2:]) for thing in things]
+        assert min(sides) > 40 and max(sides) <= 104 and abs(np.mean(sides) - 76) < 8
+        assert abs(len(things) / scenes / (canvas / 256) ** 2 - 3) < 0.5
 
 
 @pytest.mark.parametrize('mirrored', [False, True])
@@ -154,9 +128,7 @@ def test_its_config_is_tested_on_another_canvas_as_it_is_drawn(made, tmp_path):
     assert tuple(changed.model.data_preprocessor.size) == (384, 384)
 
 
-def test_training_and_validation_share_no_photograph():
-    read = {split: objects.read_photographs(split) for split in objects.PHOTOGRAPHS}
-    for mine in read['train']:
-        assert not any(np.array_equal(mine, other) for other in read['val'])
-    china = Image.fromarray(read['train'][0][..., ::-1])
-    assert china.getpixel((0, 0)) == tuple(sklearn.datasets.load_sample_image('china.jpg')[0, 0])
+def test_photographs_are_those_of_scikit_learn_and_of_one_split():
+    assert not {*objects.PHOTOGRAPHS['train']} & {*objects.PHOTOGRAPHS['val']}
+    china = objects.read_photographs('train')[0][..., ::-1]
+    np.testing.assert_array_equal(china, sklearn.datasets.load_sample_image('china.jpg'))

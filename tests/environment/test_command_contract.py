@@ -28,7 +28,6 @@ from told import assert_told
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.console.tables import text_table
-from mmlape.lab.datasets.formats.base import IssueLog
 from mmlape.lab.experiments import averages  # noqa: F401  (whose imports match names, as `list-studies` does)
 from mmlape.lab.runs.schema import RunRecord
 
@@ -66,7 +65,7 @@ NORMS = SimpleNamespace(name='arm', runs=[1], parts=['part'], by_depth=lambda la
 GROUP = SimpleNamespace(
     count=1, names=['in.full'], patterns=lambda: ['in.*'], lr=1.0, weight_decay=0.0, rules=('base', 'base')
 )
-CHECKED = SimpleNamespace(issues=IssueLog())
+CHECKED = SimpleNamespace(issues=[], errors=[])
 SLURM, SOFTWARE = '--slurm', '--allow-different-software'
 RUNNING = {
     '--processes': [('--processes 3',), ('--processes 3', SLURM)],

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from test_new import class_folders, maps
 
 from mmlape.new.clips import divide as divide_names
@@ -19,6 +20,7 @@ NAMES = st.sampled_from(
 )  # fmt: skip
 
 
+@examples()
 @given(counts=CLIPS, name=NAMES, seed=st.integers(0, 99), data=st.data())
 def test_a_clip_is_in_one_part_or_gives_a_block_without_a_gap(counts, name, seed, data):
     clips = [
@@ -37,6 +39,7 @@ def test_a_clip_is_in_one_part_or_gives_a_block_without_a_gap(counts, name, seed
         assert not [count for count in counts if target <= count <= total / 2], 'a complete clip would do'
 
 
+@examples()
 @given(count=st.integers(4, 40), seed=st.integers(0, 99), alike=st.booleans())
 def test_images_with_nothing_in_common_are_drawn(count, seed, alike):
     words = [f'{chr(97 + place // 26)}{chr(97 + place % 26)}' for place in range(count)]
@@ -45,6 +48,7 @@ def test_images_with_nothing_in_common_are_drawn(count, seed, alike):
     assert len(divide_names(words, labels, seed)) == max(1, round(0.2 * count))
 
 
+@examples()
 @given(counts=st.lists(st.integers(2, 12), min_size=2, max_size=3), seed=st.integers(0, 9))
 def test_classes_that_were_photographed_one_after_another_are_in_both_parts(counts, seed):
     """The opposite fault: a block from the end of all photographs would be the last class alone."""

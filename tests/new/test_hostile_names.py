@@ -3,6 +3,8 @@
 Each name would run code where its text was pasted into a config, or be replaced as MMEngine's variables are.
 """
 
+import argparse
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import test_new
 from mmengine.config import Config
 
 from mmlape.cli import main
+from mmlape.commands import fill_parser, parse_arguments
+from mmlape.lab.export.beside_graph import image_size
 
 RUNS = "__import__('os').mkdir('canary')"
 NAMES = (
@@ -54,20 +58,31 @@ def test_names_are_data(form, folder, names, capsys, monkeypatch):
         assert set(Config.fromfile('config.py').classes) == set(names)
 
 
-def test_a_run_of_such_classes_trains_tests_and_predicts(capsys, monkeypatch):
-    monkeypatch.setattr(test_new, 'NAMES', NAMES[:2])
-    test_new.class_folders(Path('data'))
-    assert main(['new', 'data', '--model', 'mini', '--iters', '20', '--out', 'config.py']) == 0
-    fast = [
-        f'{split}_dataloader.{key}' for split in ('train', 'val') for key in ('num_workers=0', 'persistent_workers=0')
-    ]
-    options = ['--shorten', '0.1', '--allow-batch-mismatch', '--cfg-options', 'train_dataloader.batch_size=2', *fast]
-    assert main(['train', 'config.py', '--seed', '1', '--work-dir', 'run', *options]) == 0
+@pytest.mark.parametrize('form', ['label maps', 'class folders', pytest.param('COCO', marks=pytest.mark.release)])
+def test_a_run_of_such_classes_trains_tests_and_predicts(form, capsys, monkeypatch):
+    """Two steps and a validation, by the schedule that was asked for; each command that was printed is complete."""
+    names = NAMES[:3]
+    monkeypatch.setattr(test_new, 'NAMES', names)
+    FORMS[form](Path('data'))
+    options = ['--iters', '30', '--patience', '2', *['--classes', *names] * (form == 'label maps')]
+    assert main(['new', 'data', '--model', 'mini', '--out', 'config.py', *options]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith('  mmlape ')]
+    assert [words[1] for words in printed] == ['train', 'test', 'predict', 'export-onnx']
+    for words in printed:
+        parse_arguments(fill_parser(argparse.ArgumentParser(), words[1]), words[2:])
+    cfg = Config.fromfile('config.py')
+    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == (30, 3)
+    assert set(image_size(cfg)) == {cfg.img_size}  # of `export-onnx`, without --size
+    assert main(['train', 'config.py', '--work-dir', 'run', *test_new.SHORT, 'train_dataloader.batch_size=2']) == 0
+    record = json.loads(Path('run/run.json').read_text())
+    assert record['state'] == 'finished' and record['last']['metrics']
     assert main(['test', 'run']) == 0
-    assert main(['predict', 'run', 'data', '--out', 'out']) == 0
+    folder = {'label maps': 'data/images', 'COCO': 'data/train'}.get(form, 'data')
+    assert main(['predict', 'run', folder, '--out', 'out']) == 0  # the config passes the gate
+    assert any(Path('out/overlays').rglob('*.*'))
     assert main(['print-params', 'run']) == 0
     capsys.readouterr()
     assert main(['print-config', 'run']) == 0
     Path('printed.py').write_text(capsys.readouterr().out)
     for file in ('run/config.py', 'printed.py'):
-        assert set(Config.fromfile(file).classes) == set(NAMES[:2])
+        assert set(Config.fromfile(file).classes) == set(names)

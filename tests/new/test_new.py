@@ -1,6 +1,5 @@
 """`mmlape new`: each form of data in several layouts, read again by the dataset that the written config names."""
 
-import argparse
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import supervision
 import torch
+from data_helpers import KEPT
 from each import each
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
@@ -23,16 +23,12 @@ from PIL import Image
 from told import assert_told
 
 from mmlape.cli import main
-from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import DataError
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.export.beside_graph import image_size
 from mmlape.new import command
 from mmlape.new.choices import choose_model, parse_time
 from mmlape.new.coco import CocoData
 from mmlape.new.command import look
-from mmlape.new.heads import choose_regions
 from mmlape.registry import MODELS
 
 SIZE = (48, 40)
@@ -402,11 +398,6 @@ def test_boxes(layout, tmp_path, monkeypatch):
         assert all(annotations)
 
 
-@pytest.mark.parametrize('objects, regions', [(0, 64), (4, 64), (5, 128), (16, 256), (17, 512), (93, 512)])
-def test_regions_are_sixteen_an_object_within_limits(objects, regions):
-    assert choose_regions(objects) == regions
-
-
 def test_a_circle_of_labelme_is_an_object(tmp_path):
     """Of its middle and a point of it, in whichever direction."""
     for number, edge in enumerate(((30, 20), (20, 30), (14, 28), (20, 10))):
@@ -645,19 +636,22 @@ def test_class_folders(splits, tmp_path, monkeypatch):
 # what all have in common ---------------------------------------------------------------------------------------------
 
 
+SHORT = ['--seed', '1', '--allow-batch-mismatch', '--shorten', '0.1', '--cfg-options']
+OF_LOADERS = ('num_workers', 'persistent_workers')
+SHORT += [f'{split}_dataloader.{key}=0' for split in ('train', 'val', 'test') for key in OF_LOADERS]
+"""Options of a run of a few steps."""
+
+
 def written(data: str, *options: str) -> Config:
-    """Write a config by the command, and check its data."""
+    """Write a config by the command, which checks its data."""
     assert main(['new', data, '--model', 'mini', *options]) == 0
-    cfg = Config.fromfile('data.py')
-    check_data(cfg)
-    return cfg
+    return Config.fromfile('data.py')
 
 
 def read(cfg: Config, split: str) -> list[dict]:
     """Return what the dataset of a split has of each image; of label maps also the map."""
     init_default_scope(cfg.default_scope)
-    dataset = dict(cfg[f'{split}_dataloader'].dataset)
-    dataset['test_mode'] = True
+    dataset = dict(cfg[f'{split}_dataloader'].dataset, test_mode=True, **KEPT)
     load = [
         dict(type='LoadImageFromFile'),
         dict(type='LoadAnnotations', reduce_zero_label=False),
@@ -668,44 +662,6 @@ def read(cfg: Config, split: str) -> list[dict]:
     if cfg.default_scope != 'mmseg':
         return [built.get_data_info(place) for place in range(len(built))]
     return [dict(built[place], img_path=built.get_data_info(place)['img_path']) for place in range(len(built))]
-
-
-@pytest.mark.parametrize('make', [maps, class_folders, pytest.param(roboflow, marks=pytest.mark.release)])
-def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, capsys):
-    """Two steps and a validation, and the schedule that was asked for."""
-    monkeypatch.chdir(tmp_path)
-    make(Path('data'))
-    cfg = written('data', '--iters', '30', '--patience', '2')
-    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == (30, 3)
-    assert set(image_size(cfg)) == {cfg.img_size}  # of `export-onnx`, without --size
-    fast = [
-        f'{split}_dataloader.{key}'
-        for split in ('train', 'val')
-        for key in ('num_workers=0', 'persistent_workers=False')
-    ]
-    options = ['train_dataloader.batch_size=2', *fast]
-    words = [
-        'train',
-        'data.py',
-        '--seed',
-        '1',
-        '--allow-batch-mismatch',
-        '--shorten',
-        '0.1',
-        '--cfg-options',
-        *options,
-    ]
-    assert main(words) == 0
-    record = json.loads(Path('work_dirs/data/run.json').read_text())
-    assert record['state'] == 'finished' and record['last']['metrics']
-    folder = {'maps': 'data/images', 'roboflow': 'data/train'}.get(make.__name__, 'data/cat')
-    assert main(['predict', 'work_dirs/data', folder]) == 0  # the config passes the gate
-    assert any(Path('work_dirs/data/predicted/overlays').iterdir())
-    printed = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith('  mmlape ')]
-    assert [words[1] for words in printed] == ['train', 'test', 'predict', 'export-onnx']
-    for words in printed:  # each is complete
-        parser = fill_parser(argparse.ArgumentParser(), words[1])
-        parse_arguments(parser, words[2:])
 
 
 def test_balance_repeats_images_of_rare_classes(tmp_path, monkeypatch):

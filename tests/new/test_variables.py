@@ -13,26 +13,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.config import Config
+from properties import examples
 from test_large import photograph
 from test_new import class_folders, label_map, maps, photo, roboflow
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.inference.tiling import Tiling
-from mmlape.new import choices, command
+from mmlape.new import choices, command, label_maps
 
 
 def large_maps(root: Path) -> None:
-    photo(root / 'images/a.jpg', (1500, 1200))
-    label_map(root / 'labels/a.png', np.repeat(np.arange(1200)[:, None] // 5 % 3, 1500, axis=1))
+    photo(root / 'images/a.jpg', (300, 240))
+    label_map(root / 'labels/a.png', np.repeat(np.arange(240)[:, None] // 5 % 3, 300, axis=1))
 
 
 FORMS = {
-    'boxes': (roboflow, 'mini'),
     'boxes over a ViT of timm': (roboflow, 'timm/test_vit'),
     'boxes by Plain-DETR': (roboflow, 'timm/test_vit', '--head', 'plain-detr'),
     'outlines': (lambda root: roboflow(root, True), 'mini'),
-    'tiles': (lambda root: photograph(root, masks=True), 'mini'),
+    'tiles': (lambda root: photograph(root, 30, True, (300, 330)), 'mini'),
     'label maps': (maps, 'mini'),
     'label maps, a linear head': (maps, 'timm/test_vit'),
     'label maps, an adapter': (maps, 'timm/test_vit', '--head', 'adapter'),
@@ -70,6 +70,7 @@ def of_side(cfg: Config) -> dict:
 @pytest.mark.parametrize('form', FORMS)
 def test_each_variable_changes_what_a_config_written_for_it_has(form, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(label_maps, 'LARGE', 200)
     make, *options = FORMS[form]
     make(Path('data'))
     written('a.py', 96, 60, *options)
@@ -80,6 +81,7 @@ def test_each_variable_changes_what_a_config_written_for_it_has(form, tmp_path, 
     assert set(re.findall(r"'num_classes': (\d+)", model)) == {'5'}
 
 
+@examples()
 @given(
     seconds=st.floats(60, 1e5), iteration=st.floats(1e-3, 1), validation=st.floats(0, 1e3), sizes=st.integers(1, 3000)
 )

@@ -9,7 +9,6 @@ full one covers every image and annotation, and collects all issues for tables a
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,23 +30,66 @@ from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import SPLITS, distinct, iter_sources
 from mmlape.lab.datasets.formats.base import (
     ERROR,
-    WARNING,
     DataIssue,
     DataSource,
     DataSummary,
     ImageEntry,
     ImageFacts,
-    IssueGroup,
-    IssueLog,
+    error,
     shorten,
+    warning,
 )
 from mmlape.lab.datasets.retarget import iter_heads, reads_head
 from mmlape.lab.datasets.transforms import patch_size
 
 SAMPLE = 32  # images that the quick check opens
+MAX_EXAMPLES = 5  # of a group
 CHUNK = 16  # images submitted to each thread at a time
 EXAMPLES_SHOWN = 3  # in the table; JSON has a few more
 RAREST_SHOWN = 3
+
+
+@dataclass
+class IssueGroup:
+    """All issues of one kind in one split, with the messages of the first few."""
+
+    split: str
+    severity: str
+    topic: str
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        return f'{self.topic}: {self.examples[0]}{others}'
+
+
+@dataclass
+class FullReport:
+    """The result of a check."""
+
+    summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
+    seconds: float = 0.0  # its duration
+    groups: dict[tuple[str, str, str], IssueGroup] = field(default_factory=dict)  # in the order of their first issue
+
+    def add(self, split: str, issues: Iterable[DataIssue]) -> None:
+        """Add issues of a split to their groups."""
+        for issue in issues:
+            key = split, issue.severity, issue.topic
+            group = self.groups.setdefault(key, IssueGroup(*key))
+            group.count += issue.count
+            if len(group.examples) < MAX_EXAMPLES:
+                group.examples.append(issue.message)
+
+    @property
+    def errors(self) -> list[IssueGroup]:
+        """The groups that would end or spoil a run."""
+        return [group for group in self.groups.values() if group.severity == ERROR]
+
+    @property
+    def issues(self) -> list[IssueGroup]:
+        """All groups, errors first."""
+        return sorted(self.groups.values(), key=lambda group: group.severity != ERROR)
 
 
 def check_data(
@@ -62,18 +104,16 @@ def check_data(
         DataError: The first error, of a path, a class, a label id or an image, how to fix it, and
             how many more there are.
     """
-    summaries, found, smallest = [], IssueLog(), patch_size(cfg)
+    report = FullReport()
     every = iter_sources(cfg, splits) if sources is None else sources
     for source in distinct(source for source in every if source.split in splits):
-        found.add(source.split, _issues(source, smallest))
-        if found.errors:
-            raise DataError(_summed_up(found.errors))
-        summaries.append(source.summary)
+        _check(report, cfg, source, SAMPLE, complete=False)
+        if report.errors:
+            raise DataError(_summed_up(report.errors))
         log(str(source.summary))
-        check_heads(cfg, source)
-    for group in found:
+    for group in report.issues:
         log(f'{group.split} data: {group}', logging.WARNING)
-    return summaries
+    return report.summaries
 
 
 def _summed_up(errors: list[IssueGroup]) -> str:
@@ -84,53 +124,43 @@ def _summed_up(errors: list[IssueGroup]) -> str:
     return first.examples[0] + more + others * bool(kinds)
 
 
-def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
-    """Check the structure and a sample of the images."""
-    yield from source.structure_issues(complete=False)
-    for entry in spread(source.entries, SAMPLE):
-        facts = source.check_image(entry, smallest)
-        yield from facts.issues
-        source.count(facts)
-    yield from source.nothing_to_learn()
-
-
-def check_heads(cfg: Config, source: DataSource) -> None:
-    """Raise DataError if a head has another number of outputs than the data has classes, or one to choose from."""
+def check_heads(cfg: Config, source: DataSource) -> Iterator[str]:
+    """Say which heads have another number of outputs than the data has classes, or one to choose from."""
     if not reads_head(cfg, source.split):
         return
     expected = len(source.classes) if source.classes else source.summary.num_classes
     for metric, options in source.metrics:
         most = np.max(options.get('topk', 1)) if metric and metric.__name__ == 'Accuracy' else 1
         if expected and most > expected:
-            raise DataError(
+            yield (
                 f'{source.split}_evaluator (Accuracy) has topk={options["topk"]}, but the '
                 f'{source.split} data has {expected} classes: set topk=1.'
             )
     for name, head, key in iter_heads(cfg):
+        largest = max(source.summary.seen, default=0)
         if expected and head[key] != expected:
-            raise DataError(
+            yield (
                 f'{name} is {head[key]}, but the {source.split} data in '
                 f'{source.root or source.image_dir} has {expected} classes: set {name}={expected}, '
                 f'or pass --cfg-options data_root={source.root.rstrip("/")}, which sets it '
                 'everywhere.'
             )
-        _check_class_weights(name, head, head[key])
-        largest = max(source.summary.seen, default=0)
-        if not expected and largest >= head[key]:  # a list of labels, and no names of classes
-            raise DataError(
+        elif not expected and largest >= head[key]:  # a list of labels, and no names of classes
+            yield (
                 f'{name} is {head[key]}, but the {source.split} data in {source.ann_file} has the '
                 f'label {largest}: set {name} and metainfo=dict(classes=...) of the dataset.'
             )
-        if head[key] == 1 and _chooses(cfg, name, head):
-            raise DataError(
+        elif head[key] == 1 and _chooses(cfg, name, head):
+            yield (
                 f'{name} is 1, the only class of the {source.split} data in '
                 f'{source.root or source.image_dir}, and the loss of a choice between one class is '
                 '0: name a second class, such as that of the rest of the images.'
             )
+        yield from _check_class_weights(name, head, head[key])
 
 
-def _check_class_weights(name: str, node: dict, classes: int) -> None:
-    """Raise DataError if a loss of a head has weights of another number of classes."""
+def _check_class_weights(name: str, node: dict, classes: int) -> Iterator[str]:
+    """Say which losses of a head have weights of another number of classes."""
     for key, child in node.items():
         parts = child if isinstance(child, (list, tuple)) else [child]
         for loss in [part for part in parts if isinstance(part, dict)]:
@@ -138,7 +168,7 @@ def _check_class_weights(name: str, node: dict, classes: int) -> None:
             # a softmax of boxes has a class more, of the background
             numbers = {classes, classes + 1} if key == 'loss_cls' else {classes}
             if isinstance(weights, (list, tuple)) and len(weights) not in numbers:
-                raise DataError(
+                yield (
                     f'{name.rpartition(".")[0]}.{key}.class_weight has {len(weights)} weights, but {name} is '
                     f'{classes}: give {" or ".join(map(str, sorted(numbers)))}, one for each class.'
                 )
@@ -161,33 +191,19 @@ def find_duplicates(images: Iterable[tuple[str, str, bytes]], complete: bool) ->
         complete: Whether these are all; then a split that is completely trained on is an error.
     """
     first: dict[tuple[str, bytes], str] = {}
-    copies = []
-    counts: Counter[str] = Counter()
-    for split, path, digest in images:
-        if digest:
-            counts[split] += 1
-            original = first.setdefault((split, digest), path)
-            if original != path:
-                yield split, DataIssue(WARNING, 'duplicate image', f'{path} is {original}.')
-            if split != 'train':
-                copies.append((split, path, digest))
-    shared = [(split, path, first['train', digest]) for split, path, digest in copies if ('train', digest) in first]
-    of_split = Counter(split for split, _, _ in shared)
-    for split, path, other in shared:
-        message, severity = f'{path} is {other} of the train data.', WARNING
-        if complete and of_split[split] == counts[split]:
-            severity = ERROR
-            message = f'All {counts[split]} images of {split} are trained on, so its results mean nothing: {message}'
-        yield split, DataIssue(severity, f'image in train and {split}', message)
-
-
-@dataclass
-class FullReport:
-    """The result of the full check."""
-
-    issues: IssueLog = field(default_factory=IssueLog)  # what is wrong
-    summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
-    seconds: float = 0.0  # its duration
+    hashed = [image for image in images if image[2]]
+    for split, path, digest in hashed:
+        original = first.setdefault((split, digest), path)
+        if original != path:
+            yield split, warning('duplicate image', f'{path} is {original}.')
+    for split in dict.fromkeys(split for split, _, _ in hashed if split != 'train'):
+        of_split = [(path, digest) for name, path, digest in hashed if name == split]
+        shared = [(path, first['train', digest]) for path, digest in of_split if ('train', digest) in first]
+        issue, start = warning, ''
+        if complete and len(shared) == len(of_split):
+            issue, start = error, f'All {len(shared)} images of {split} are trained on, so its results mean nothing: '
+        for path, other in shared:
+            yield split, issue(f'image in train and {split}', f'{start}{path} is {other} of the train data.')
 
 
 def full_check(
@@ -205,31 +221,35 @@ def full_check(
         All issues.
     """
     report, started, hashed = FullReport(), time.monotonic(), []
-    workers, smallest, stderr = (workers or os.cpu_count() or 1, patch_size(cfg), console(stderr=True))
     for source in distinct(iter_sources(cfg, splits)):
-        split, description = source.split, escape(f'{source.split}: {source.summary.path}')
-        report.summaries.append(source.summary)
-        report.issues.add(split, source.structure_issues(complete=True))
-        try:
-            check_heads(cfg, source)
-        except DataError as error:
-            report.issues.add(split, [DataIssue(ERROR, 'heads', str(error))])
-        entries = source.entries if sample is None else spread(source.entries, sample)
-        images = _check_images(source, entries, smallest, workers)
-        for entry, facts, digest in track(
-            images, description, len(entries), console=stderr, disable=not stderr.is_terminal
-        ):
-            report.issues.add(split, facts.issues)
-            source.count(facts)
-            hashed.append((split, entry.path, digest))
-        source.summary.checked = len(entries)
-        report.issues.add(split, source.nothing_to_learn())
+        hashed += _check(report, cfg, source, sample, complete=True, workers=workers or os.cpu_count() or 1)
         if sample is None:
-            report.issues.add(split, _unseen_classes(source))
+            report.add(source.split, _unseen_classes(source))
     for split, issue in find_duplicates(hashed, complete=sample is None):
-        report.issues.add(split, [issue])
+        report.add(split, [issue])
     report.seconds = time.monotonic() - started
     return report
+
+
+def _check(
+    report: FullReport, cfg: Config, source: DataSource, sample: int | None, complete: bool, workers: int = 1
+) -> list[tuple[str, str, bytes]]:
+    """Add the issues and the summary of a dataset to a report; return split, path and hash of each opened image."""
+    split, summary, stderr = source.split, source.summary, console(stderr=True)
+    report.summaries.append(summary)
+    report.add(split, source.structure_issues(complete))
+    report.add(split, (error('heads', message) for message in check_heads(cfg, source)))
+    entries = source.entries if sample is None else spread(source.entries, sample)
+    images, hashed = _check_images(source, entries, patch_size(cfg), workers), []
+    is_shown = complete and stderr.is_terminal
+    description = escape(f'{split}: {summary.path}')
+    for entry, facts, digest in track(images, description, len(entries), console=stderr, disable=not is_shown):
+        report.add(split, facts.issues)
+        source.count(facts)
+        hashed.append((split, entry.path, digest))
+    summary.checked = len(entries)
+    report.add(split, source.nothing_to_learn())
+    return hashed
 
 
 def _check_images(
@@ -240,9 +260,8 @@ def _check_images(
     def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes]:
         try:
             facts = source.check_image(entry, smallest)
-        except Exception as error:  # whatever a decoder raises is an issue of this image alone
-            message = f'{entry.path} cannot be checked: {error!r}.'
-            facts = ImageFacts([DataIssue(ERROR, 'unreadable image', message)])
+        except Exception as reason:  # whatever a decoder raises is an issue of this image alone
+            facts = ImageFacts([error('unreadable image', f'{entry.path} cannot be checked: {reason!r}.')])
         return entry, facts, digest_of(entry.path)
 
     with ThreadPoolExecutor(workers) as pool:
@@ -257,8 +276,9 @@ def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
     if unseen and source.summary.labels:
         effect = 'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
         classes = f'{len(unseen)} of {source.summary.num_classes} classes'
-        message = f'{classes} never occur, so they {effect}: {shorten(unseen)}.'
-        yield DataIssue(WARNING, 'class that never occurs', message, len(unseen))
+        yield warning(
+            'class that never occurs', f'{classes} never occur, so they {effect}: {shorten(unseen)}.', len(unseen)
+        )
 
 
 def print_report(report: FullReport) -> None:
@@ -283,14 +303,14 @@ def print_report(report: FullReport) -> None:
         )
     nothing = 'no data on this machine of a known format: nothing was checked'
     out.print(table if report.summaries else nothing)
-    if len(report.issues):
+    if report.issues:
         table = Table('', 'data', 'issue', 'count', 'examples', show_lines=True)
         for group in report.issues:
             colour = 'red' if group.severity == ERROR else 'yellow'
             examples = escape(printable('\n'.join(group.examples[:EXAMPLES_SHOWN])))
             table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.topic, f'{group.count:,}', examples)
         out.print(table)
-    errors = len(report.issues.errors)
+    errors = len(report.errors)
     counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]
     topics = ', '.join(f'{count} kind{"s" * (count != 1)} of {what}' for count, what in counts)
     checked = sum(summary.checked for summary in report.summaries)
@@ -307,17 +327,11 @@ def write_report(report: FullReport, config: str, path: str | Path) -> None:
     content = dict(
         config=config,
         seconds=round(report.seconds, 1),
-        errors=len(report.issues.errors),
+        errors=len(report.errors),
         data=data,
         issues=[
-            dict(
-                split=group.split,
-                severity=group.severity,
-                kind=group.topic,
-                count=group.count,
-                examples=group.examples,
-            )
-            for group in report.issues
+            dict(split=one.split, severity=one.severity, kind=one.topic, count=one.count, examples=one.examples)
+            for one in report.issues
         ],
     )
     write_json(path, content)

@@ -36,13 +36,10 @@ def read_label_map(path: str, backend: str = 'pillow', backend_args: dict | None
 def annotated_by_map(path: str | None, backend: str = 'pillow', backend_args: dict | None = None) -> Annotated | None:
     """Return what a label map says of its image's pixels; None if there is none, or it cannot be read."""
     try:
-        content = read_bytes(path, backend_args) if path else b''
-        labels = read_label_map(path, backend, backend_args) if path else None
+        labels = read_label_map(path or '', backend, backend_args)
+        return Annotated(labels.shape[::-1], orientation(read_bytes(path, backend_args)))
     except DataError:
         return None
-    if labels is None:
-        return None
-    return Annotated((labels.shape[1], labels.shape[0]), orientation(content))
 
 
 def require_image_size(path: str, labels: np.ndarray, size: tuple[int, int]) -> None:

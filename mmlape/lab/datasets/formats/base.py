@@ -9,6 +9,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,6 @@ from mmlape.lab.datasets.images import (
 
 ERROR, WARNING = 'error', 'warning'
 UNLABELLED = 'pixels without a label'
-MAX_EXAMPLES = 5
 MAX_NAMES = 8
 QUICKLY_FOUND = 100_000  # so many files of a list are looked up in about a second
 
@@ -51,46 +51,14 @@ class DataIssue:
     count: int = 1  # how many things it is about
 
 
-@dataclass
-class IssueGroup:
-    """All issues of one kind in one split, with the messages of the first few."""
-
-    split: str
-    severity: str
-    topic: str
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
-        return f'{self.topic}: {self.examples[0]}{others}'
+def error(topic: str, message: str, count: int = 1) -> DataIssue:
+    """Return an issue that ends or spoils a run."""
+    return DataIssue(ERROR, topic, message, count)
 
 
-class IssueLog:
-    """Groups of issues in the order of their first issue, errors first."""
-
-    def __init__(self) -> None:
-        self._groups: dict[tuple[str, str, str], IssueGroup] = {}
-
-    def add(self, split: str, issues: Iterable[DataIssue]) -> None:
-        """Add issues of a split to their groups."""
-        for issue in issues:
-            key = split, issue.severity, issue.topic
-            group = self._groups.setdefault(key, IssueGroup(*key))
-            group.count += issue.count
-            if len(group.examples) < MAX_EXAMPLES:
-                group.examples.append(issue.message)
-
-    def __iter__(self) -> Iterator[IssueGroup]:
-        return iter(sorted(self._groups.values(), key=lambda group: group.severity != ERROR))
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    @property
-    def errors(self) -> list[IssueGroup]:
-        """The groups that would end or spoil a run."""
-        return [group for group in self if group.severity == ERROR]
+def warning(topic: str, message: str, count: int = 1) -> DataIssue:
+    """Return an issue that a person should know."""
+    return DataIssue(WARNING, topic, message, count)
 
 
 @dataclass
@@ -141,6 +109,14 @@ class ImageFacts:
     labels: Counter = field(default_factory=Counter)
     # how often each id of the file occurs that is no label
     unlabelled: Counter = field(default_factory=Counter)
+
+    @contextmanager
+    def noting(self, topic: str) -> Iterator[None]:
+        """Turn a `DataError` into an issue."""
+        try:
+            yield
+        except DataError as reason:
+            self.issues.append(error(topic, str(reason)))
 
 
 class DataSource:
@@ -265,8 +241,8 @@ class DataSource:
         try:
             self._check_class_list()
             yield from self.check_structure(complete)
-        except DataError as error:
-            yield DataIssue(ERROR, 'cannot be read', str(error))
+        except DataError as reason:
+            yield error('cannot be read', str(reason))
 
     def check_image(self, entry: ImageEntry, smallest: int) -> ImageFacts:
         """Decode an image, with sides of ``smallest`` or more, and check its annotation.
@@ -274,27 +250,31 @@ class DataSource:
         May run in a thread.
         """
         facts = ImageFacts()
-        try:
+        with facts.noting('unreadable image'):
             kind = stored_type(entry.path)
             image = ImageLoader.of(self.cfg.get('pipeline')).load(entry.path, lambda: self.annotated(entry))
-        except DataError as error:
-            return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
-        try:
+        if facts.issues:
+            return facts
+        with facts.noting('image smaller than a patch'):
             require_size(entry.path, *image.size, smallest)
-        except DataError as error:
-            facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
         facts.issues += _orientation_issues(entry.path, image)
         size, brightest = image.size, image.pixels.max()
         del image  # one of 400 megapixels has 1.2 GB
         if kind != np.uint8:
-            message = (
-                f'Image {entry.path} has {8 * kind.itemsize} bits a channel and is loaded with the upper 8: its '
-                f'largest value is then {brightest} of 255.'
+            facts.issues.append(
+                warning(
+                    'image of 16 bits',
+                    f'Image {entry.path} has {8 * kind.itemsize} bits a channel and is loaded with the upper 8: its '
+                    f'largest value is then {brightest} of 255.',
+                )
             )
-            facts.issues.append(DataIssue(WARNING, 'image of 16 bits', message))
         if (pages := count_pages(entry.path)) > 1:
-            message = f'Image {entry.path} has {pages} pages, of which the first one is read: save each as a file.'
-            facts.issues.append(DataIssue(WARNING, 'image of several pages', message))
+            facts.issues.append(
+                warning(
+                    'image of several pages',
+                    f'Image {entry.path} has {pages} pages, of which the first one is read: save each as a file.',
+                )
+            )
         self.check_annotation(entry, size, facts)
         return facts
 
@@ -316,11 +296,12 @@ class DataSource:
     def missing_images(self, paths: Sequence[str], listed: int, fix: str = '') -> Iterator[DataIssue]:
         """Yield an error about the images that do not exist, of so many that the annotation file lists."""
         if paths:
-            message = (
+            yield error(
+                'image missing',
                 f'{len(paths)} of {listed} images of {self.ann_file} do not exist; the first is '
-                f'{paths[0]}{_near(paths[0])}. {fix or self.hint()}'
+                f'{paths[0]}{_near(paths[0])}. {fix or self.hint()}',
+                len(paths),
             )
-            yield DataIssue(ERROR, 'image missing', message, len(paths))
 
     def _check_class_list(self) -> None:
         """Raise DataError if the classes of the config are a text that is not the path of a list."""
@@ -351,8 +332,7 @@ class DataSource:
         difference = '; '.join(parts) or in_order
         root = self.root.rstrip('/') or self.image_dir
         absent = f' {self.absent_class}' * bool(missing and not extra)
-        yield DataIssue(
-            ERROR,
+        yield error(
             'class names differ',
             f'{where} do not match the classes of the config ({difference}).{absent} Pass '
             f'--cfg-options data_root={root} to take classes and num_classes from the data, or set '
@@ -369,19 +349,19 @@ def _near(path: str) -> str:
 def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:
     """Warn of an image whose annotations are, or may be, of the stored pixels."""
     if image.annotated == STORED:
-        message = (
+        yield warning(
+            'image annotated as stored',
             f'Image {path} has the EXIF orientation {image.tag}, but its annotations are of the '
             'stored pixels, so it is loaded without being turned; other programs turn it. To '
-            f'remove the tag: {WITHOUT_TAG}.'
+            f'remove the tag: {WITHOUT_TAG}.',
         )
-        yield DataIssue(WARNING, 'image annotated as stored', message)
     elif image.annotated == EITHER:
-        message = (
+        yield warning(
+            'image with an orientation',
             f'Image {path} is turned by its EXIF orientation {image.tag} when it is loaded. If its '
             'annotations are of the stored pixels, which have the same size, they are of other '
-            f'places, and scores are near 0. To remove the tag: {WITHOUT_TAG}.'
+            f'places, and scores are near 0. To remove the tag: {WITHOUT_TAG}.',
         )
-        yield DataIssue(WARNING, 'image with an orientation', message)
 
 
 def shorten(names: Iterable) -> str:

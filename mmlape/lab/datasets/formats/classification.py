@@ -9,7 +9,7 @@ from typing import Any
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, files_in, is_hidden, is_image, read_lines, read_listed
-from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, WARNING, DataIssue, DataSource, ImageEntry, shorten
+from mmlape.lab.datasets.formats.base import QUICKLY_FOUND, DataIssue, DataSource, ImageEntry, error, shorten, warning
 
 
 class FolderSource(DataSource):
@@ -95,12 +95,13 @@ class FolderSource(DataSource):
         """Yield an error about images whose suffix the dataset does not take."""
         if others:
             suffixes = sorted({os.path.splitext(other)[1] for other in others})
-            message = (
+            yield error(
+                'image of another suffix',
                 f'{len(others)} images in {self.image_dir} would be left out, as extensions of the '
                 f'{self.split} dataset has no {", ".join(suffixes)}: {shorten(others)}. Add it '
-                'there, or write them as PNG.'
+                'there, or write them as PNG.',
+                len(others),
             )
-            yield DataIssue(ERROR, 'image of another suffix', message, len(others))
 
     def _check_folders(self, complete: bool) -> Iterator[DataIssue]:
         names = self._class_folders()
@@ -117,21 +118,19 @@ class FolderSource(DataSource):
             images, others = self._images(folder, most)
             left_out += [os.path.join(name, other) for other in others]
             if not images and not others:
-                learns = self.split == 'train'
-                effect = 'cannot be learnt' if learns else 'is not evaluated'
-                message = f'{folder} has no images, so this class {effect}. {self.hint()}'
-                severity = ERROR if learns else WARNING
-                yield DataIssue(severity, 'class without images', message)
+                issue, effect = (error, 'cannot be learnt') if self.split == 'train' else (warning, 'is not evaluated')
+                yield issue('class without images', f'{folder} has no images, so this class {effect}. {self.hint()}')
             images = images if complete else images[:1]
             self.entries += [ImageEntry(os.path.join(folder, image), label) for image in images]
         yield from self._left_out(left_out)
         loose = sorted(filter(is_image, files_in(self.image_dir)))
         if loose:
-            message = (
+            yield warning(
+                'image in no folder',
                 f'{len(loose)} images in {self.image_dir} are in no folder of a class, so they are '
-                f'left out: {shorten(loose)}.'
+                f'left out: {shorten(loose)}.',
+                len(loose),
             )
-            yield DataIssue(WARNING, 'image in no folder', message, len(loose))
         if complete:
             self.summary.images = len(self.entries)
 
@@ -148,15 +147,17 @@ class FolderSource(DataSource):
             name, _, label = line.strip().rpartition(' ')
             if not name or not label.isdecimal():
                 tabs = ', with a space between them and no tab' * ('\t' in line)
-                message = f'{self.ann_file}, line {number}: {line[:80]!r} is not of the form "path label"{tabs}.'
-                yield DataIssue(ERROR, 'invalid line', message)
+                yield error(
+                    'invalid line',
+                    f'{self.ann_file}, line {number}: {line[:80]!r} is not of the form "path label"{tabs}.',
+                )
                 continue
             if self.classes and int(label) >= num_classes:
-                message = (
+                yield error(
+                    'label outside the classes',
                     f'{self.ann_file}, line {number}: label {label} is outside the {num_classes} '
-                    f'classes, 0 to {num_classes - 1} are allowed.'
+                    f'classes, 0 to {num_classes - 1} are allowed.',
                 )
-                yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(self.image_dir, name), int(label)))
         yield from self._look_up(complete)
 
@@ -199,8 +200,10 @@ class SunSource(FolderSource):
             label = labels.get('_'.join(line.split('/')[2:-1]))
             path = os.path.join(self.image_dir, line.lstrip('/'))
             if label is None:
-                message = f'{self.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
-                yield DataIssue(ERROR, 'label outside the classes', message)
+                yield error(
+                    'label outside the classes',
+                    f'{self.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.',
+                )
             else:
                 self.entries.append(ImageEntry(path, label))
         yield from self._look_up(complete)

@@ -3,20 +3,13 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mmlape.errors import DataError
 from mmlape.files import file_version
-from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
-from mmlape.lab.datasets.formats.coco_file import (
-    FORM,
-    MARGIN,
-    AnnotationRules,
-    Defect,
-    class_names,
-    listed_classes,
-    read_coco,
-)
+from mmlape.lab.datasets.formats.base import DataIssue, DataSource, ImageEntry, ImageFacts, error, shorten, warning
+from mmlape.lab.datasets.formats.coco_file import FORM, MARGIN, AnnotationRules, class_names, listed_classes, read_coco
 from mmlape.lab.datasets.images import Annotated, require_annotated_size
 
 FILE_TWICE = ': each record is trained on and evaluated with its own objects only. Put them into one record'
@@ -41,14 +34,18 @@ def _find_other_form(annotations: list[dict], images: Mapping[Any, dict], path: 
     outside = sum(x + w > width + MARGIN or y + h > height + MARGIN for x, y, w, h, width, height in sized)
     corners = all(x < w <= width + MARGIN and y < h <= height + MARGIN for x, y, w, h, width, height in sized)
     if 4 * outside > len(sized) and corners:
-        message = (
+        yield error(
+            'boxes of another form',
             f'{start} x1, y1, x2, y2: as x, y, width, height, {outside} of {len(sized)} do not fit '
-            f'their images. {FORM}: subtract x1 and y1.'
+            f'their images. {FORM}: subtract x1 and y1.',
+            len(sized),
         )
-        yield DataIssue(ERROR, 'boxes of another form', message, len(sized))
     if all(max(box[:4]) <= 1 for box in sized):
-        message = f'{start} fractions of the image. {FORM}: multiply by its width and height.'
-        yield DataIssue(ERROR, 'boxes of another form', message, len(sized))
+        yield error(
+            'boxes of another form',
+            f'{start} fractions of the image. {FORM}: multiply by its width and height.',
+            len(sized),
+        )
 
 
 def _find_duplicates(coco: dict[str, Any], path: str) -> Iterator[DataIssue]:
@@ -62,8 +59,11 @@ def _find_duplicates(coco: dict[str, Any], path: str) -> Iterator[DataIssue]:
         values = [value for value, count in counts.items() if count > 1]
         if values:
             shown = shorten(map(repr, values))
-            message = f'Annotation file {path} has the {what} {shown} more than once{effect}.'
-            yield DataIssue(ERROR, f'duplicate {what}', message, len(values))
+            yield error(
+                f'duplicate {what}',
+                f'Annotation file {path} has the {what} {shown} more than once{effect}.',
+                len(values),
+            )
     boxes = Counter(
         (one.get('image_id'), one.get('category_id'), *map(round, one['bbox']))
         for one in coco['annotations']
@@ -71,12 +71,13 @@ def _find_duplicates(coco: dict[str, Any], path: str) -> Iterator[DataIssue]:
     )
     if twice := {key: count - 1 for key, count in boxes.items() if count > 1}:
         (image, category, *box), *_ = twice
-        message = (
+        yield warning(
+            'object annotated twice',
             f'Annotation file {path} has {sum(twice.values())} objects more than once, of one class and one box: the '
             f'first is in image {image!r}, of category {category!r} in {box}. Each is learnt, and missed in scores, '
-            'so often: remove the copies.'
+            'so often: remove the copies.',
+            sum(twice.values()),
         )
-        yield DataIssue(WARNING, 'object annotated twice', message, sum(twice.values()))
 
 
 class CocoSource(DataSource):
@@ -140,7 +141,7 @@ class CocoSource(DataSource):
         with_mask = evaluated or any(step.get('with_mask') for step in self.cfg.get('pipeline') or ())
         masked = any(annotation.get('segmentation') for annotation in annotations)
         if with_mask and annotations and not masked:
-            yield DataIssue(ERROR, 'boxes without masks', f'Annotation file {path} {WITHOUT_MASKS}')
+            yield error('boxes without masks', f'Annotation file {path} {WITHOUT_MASKS}')
         rules = AnnotationRules(
             {category['id']: label for label, category in enumerate(coco['categories'])},
             {record['id']: record for record in coco['images']},
@@ -154,8 +155,7 @@ class CocoSource(DataSource):
             if defect is not None:
                 known = annotation.get('id')
                 name = repr(known) if known is not None else f'number {number} of the list'
-                message = f'Annotation file {path}: annotation {name} {defect.description}.'
-                yield DataIssue(defect.severity, defect.topic, message)
+                yield replace(defect, message=f'Annotation file {path}: annotation {name} {defect.message}.')
         self.summary.facts['annotations'] = len(annotations)
         self.summary.facts['crowds'] = sum(bool(annotation.get('iscrowd')) for annotation in annotations)
         known_labels = (rules.labels.get(annotation.get('category_id')) for annotation in annotations)
@@ -168,8 +168,10 @@ class CocoSource(DataSource):
         smallest = 0 if self.option('test_mode') else (self.option('filter_cfg') or {}).get('min_size', 0)
         used = [record for record in coco['images'] if min(record['width'], record['height']) >= smallest]
         if not used:
-            message = f'No image of {path} has sides of {smallest} pixels or more, the min_size of its filter_cfg.'
-            yield DataIssue(ERROR, 'no image left', message)
+            yield error(
+                'no image left',
+                f'No image of {path} has sides of {smallest} pixels or more, the min_size of its filter_cfg.',
+            )
         elif learnt.isdisjoint(record['id'] for record in used):
             yield from self._nothing_left(len(annotations), reasons)
         elif empty:
@@ -178,11 +180,12 @@ class CocoSource(DataSource):
             effect = 'are left out of training' if left_out else 'are trained on as background'
             if not rules.train:
                 effect = 'so each prediction there counts as false'
-            message = f'{count} of {path} have no object, {effect}: {shorten(empty)}.'
-            yield DataIssue(WARNING, 'image without objects', message, len(empty))
+            yield warning(
+                'image without objects', f'{count} of {path} have no object, {effect}: {shorten(empty)}.', len(empty)
+            )
 
     def _find_objects(
-        self, coco: dict[str, Any], rules: AnnotationRules, defects: list[Defect | None]
+        self, coco: dict[str, Any], rules: AnnotationRules, defects: list[DataIssue | None]
     ) -> tuple[set, Counter]:
         """Return the ids of the images with objects to learn or to evaluate, and why others are left out."""
         names = self.classes or self.summary.classes
@@ -209,14 +212,13 @@ class CocoSource(DataSource):
             return
         reasons = ', '.join(f'{number} {reason}' for reason, number in left_out.items())
         of_these = f'of {count} annotations, {reasons}' if reasons else 'it has no annotations'
-        if self.split == 'train':
-            message = f'{self.ann_file} has nothing to learn: {of_these}. {self.hint()}'
-        else:
-            message = (
-                f'{self.ann_file} has nothing to evaluate: {of_these}. AP would be -1; to write '
-                'predictions only, set format_only=True and outfile_prefix in the evaluator.'
+        purpose, fix = 'learn', self.hint()
+        if self.split != 'train':
+            purpose = 'evaluate'
+            fix = (
+                'AP would be -1; to write predictions only, set format_only=True and outfile_prefix in the evaluator.'
             )
-        yield DataIssue(ERROR, 'no object', f'Annotation file {message}')
+        yield error('no object', f'Annotation file {self.ann_file} has nothing to {purpose}: {of_these}. {fix}')
 
     def _check_evaluated(self, coco: dict[str, Any]) -> Iterator[DataIssue]:
         """Check that the annotation files of its evaluators, where they are others, list its images."""
@@ -229,13 +231,14 @@ class CocoSource(DataSource):
                 record for record in coco['images'] if names.get(record['id']) != os.path.basename(record['file_name'])
             ]
             if wrong:
-                message = (
+                yield error(
+                    'evaluator of other images',
                     f'{len(wrong)} of {len(coco["images"])} images of {self.ann_file} are not in '
                     f'{path}, the ann_file of {self.split}_evaluator, or have another id there; the first is '
                     f'{wrong[0]["file_name"]}. Give the evaluator the ann_file of its dataset; test several '
-                    'files one by one.'
+                    'files one by one.',
+                    len(wrong),
                 )
-                yield DataIssue(ERROR, 'evaluator of other images', message, len(wrong))
 
     def annotated(self, entry: ImageEntry) -> Annotated:
         """Return the size of an image's record."""
@@ -243,7 +246,5 @@ class CocoSource(DataSource):
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Compare the size of an image with its record's."""
-        try:
+        with facts.noting('image of another size'):
             require_annotated_size(entry.path, size, self.annotated(entry).size, self.ann_file)
-        except DataError as error:
-            facts.issues.append(DataIssue(ERROR, 'image of another size', str(error)))

@@ -14,7 +14,7 @@ import numpy as np
 from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.formats.base import ERROR, WARNING, shorten
+from mmlape.lab.datasets.formats.base import DataIssue, error, shorten, warning
 from mmlape.lab.decoding import LARGEST
 
 FORM = 'COCO has x, y, width, height in pixels'
@@ -198,14 +198,6 @@ FAR = 2  # so many times its image, a box or a polygon is no object of it
 KEYS = ('id', 'category_id', 'iscrowd', 'bbox', 'area', 'image_id', 'segmentation')
 
 
-class Defect(NamedTuple):
-    """What is wrong with an annotation, whose description is a predicate. Training leaves the annotation out."""
-
-    severity: str
-    topic: str
-    description: str
-
-
 @dataclass(frozen=True)
 class AnnotationRules:
     """What an annotation is checked against."""
@@ -217,46 +209,54 @@ class AnnotationRules:
     # whether pycocotools gets it as it is, and not `mmlape.CocoMetric`, which repairs ids
     as_it_is: bool = False
 
-    def find_defect(self, annotation: dict) -> Defect | None:
-        """Return the worst defect of an annotation, None without any: each rule relies on those before it."""
+    def find_defect(self, annotation: dict) -> DataIssue | None:
+        """Return the worst defect of an annotation, None without any: each rule relies on those before it.
+
+        The message is a predicate. Training leaves the annotation out.
+        """
         number, category, crowd, box, area, image, outline = map(annotation.get, KEYS)
         repairs = ", or set type='mmlape.CocoMetric' in the evaluator" * self.as_it_is
         if number is None or (self.as_it_is and not (isinstance(number, int) and number > 0)):
-            return Defect(ERROR, 'annotation id', f'has the id {number!r}: give each its own number from 1{repairs}')
+            return error('annotation id', f'has the id {number!r}: give each its own number from 1{repairs}')
         if not box or area is None or image is None or (self.with_mask and not outline):
             keys = ['bbox', 'area', 'image_id'] + ['segmentation'] * self.with_mask
             missing = [key for key in keys if annotation.get(key) in (None, [], {})]
-            description = f'has no {", ".join(missing)}: complete it, or remove the annotation'
-            return Defect(ERROR, 'incomplete annotation', description)
+            return error(
+                'incomplete annotation', f'has no {", ".join(missing)}: complete it, or remove the annotation'
+            )
         if category not in self.labels:
             known = shorten(map(repr, self.labels))
-            description = f'of image {image!r} has category_id {category!r}, but the categories have ids {known}'
-            return Defect(ERROR, 'unknown category', description)
+            return error(
+                'unknown category',
+                f'of image {image!r} has category_id {category!r}, but the categories have ids {known}',
+            )
         if image not in self.images:
-            description = f'is of image {image!r}, which is not listed: it is used nowhere'
-            return Defect(WARNING, 'annotation of no image', description)
+            return warning('annotation of no image', f'is of image {image!r}, which is not listed: it is used nowhere')
         x, y, w, h = box
         if w < 0 or h < 0:
-            description = f'has the box {box}, not four finite numbers with a width and a height from 0 on: {FORM}'
-            return Defect(ERROR, 'invalid box', description)
+            return error(
+                'invalid box',
+                f'has the box {box}, not four finite numbers with a width and a height from 0 on: {FORM}',
+            )
         if self.as_it_is and crowd is None:
-            return Defect(ERROR, 'invalid iscrowd', f'has no iscrowd: write 0 or 1{repairs}')
+            return error('invalid iscrowd', f'has no iscrowd: write 0 or 1{repairs}')
         record = self.images[image]
         width, height = record['width'], record['height']
         place = f'has the box {box} in an image of {width} x {height} pixels'
         outside = w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0)
         if outside or w > FAR * width or h > FAR * height:
             where = 'so completely outside' if outside else 'so much larger'
-            return Defect(ERROR, 'box outside its image', f'{place}, {where}: {FORM}')
+            return error('box outside its image', f'{place}, {where}: {FORM}')
         extent = extent_of(annotation)
         if self.with_mask and (reason := _wrong_mask(outline, extent, width, height)):
-            return Defect(ERROR, 'invalid mask', f'has {reason}')
+            return error('invalid mask', f'has {reason}')
         if area <= 0 or w < 1 or h < 1:
             effect = 'training leaves it out' if self.train else 'AP counts it as small, or as missed'
-            return Defect(WARNING, 'box without area', f'{place}, and the area {area!r}: {effect}')
+            return warning('box without area', f'{place}, and the area {area!r}: {effect}')
         if extent and not crowd and lies_beside(box, extent):
-            description = f'{place}, and an outline in the box {extent}: correct the one that is wrong'
-            return Defect(WARNING, 'box beside its outline', description)
+            return warning(
+                'box beside its outline', f'{place}, and an outline in the box {extent}: correct the one that is wrong'
+            )
         return None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from mmlape.console.log import log
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, is_image, other_form, read_listed, read_names, require_unique
-from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
+from mmlape.lab.datasets.formats.base import DataIssue, DataSource, ImageEntry, ImageFacts, error, shorten, warning
 from mmlape.lab.datasets.images import Annotated, step_of
 from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
 
@@ -139,12 +139,13 @@ class SegmentationSource(DataSource):
             and os.path.isfile(os.path.join(labels, stem + label_suffix))
         ]
         if meant:
-            message = (
+            yield error(
+                'image of another suffix',
                 f'{len(meant)} images in {self.image_dir} have label maps, but no suffix '
                 f'{suffix}, so they would be left out: {shorten(meant)}. Rename them, or set '
-                f'img_suffix of the {self.split} dataset.'
+                f'img_suffix of the {self.split} dataset.',
+                len(meant),
             )
-            yield DataIssue(ERROR, 'image of another suffix', message, len(meant))
         return stems
 
     def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
@@ -160,15 +161,19 @@ class SegmentationSource(DataSource):
             ]
         if missing:
             first = f'{missing[0]}{label_suffix}'
-            message = (
+            yield error(
+                'label map missing',
                 f'{len(missing)} of {len(stems)} images in {self.image_dir} have no label map in '
-                f'{self.label_dir}; the first is {first}{other_form(first, files)}. {self.hint()}'
+                f'{self.label_dir}; the first is {first}{other_form(first, files)}. {self.hint()}',
+                len(missing),
             )
-            yield DataIssue(ERROR, 'label map missing', message, len(missing))
         unpaired = sorted(present - set(stems)) if not self.ann_file else []
         if unpaired:
-            message = f'{len(unpaired)} label maps in {self.label_dir} have no image: {shorten(unpaired)}.'
-            yield DataIssue(WARNING, 'label map without image', message, len(unpaired))
+            yield warning(
+                'label map without image',
+                f'{len(unpaired)} label maps in {self.label_dir} have no image: {shorten(unpaired)}.',
+                len(unpaired),
+            )
         without = set(missing)
         self.entries = [
             ImageEntry(
@@ -199,22 +204,21 @@ class SegmentationSource(DataSource):
                 self._count_labels(read_label_map(path, **self._map_options()), facts)
             except DataError:  # the full check and the run name it
                 continue
-            self.summary.seen |= set(facts.labels)
-            self.summary.unlabelled.update(facts.unlabelled)
+            self.count(facts)
         seen, names = self.summary.seen, self.summary.classes
         if not self._has_classes():
             if seen or self.summary.unlabelled:  # else all are outside the classes, which is told
-                yield DataIssue(ERROR, 'nothing to learn', self._nothing_message())
+                yield error('nothing to learn', self._nothing_message())
             return
         zeros = self.ids.reduce_zero_label and 0 in self.summary.unlabelled
         if zeros and seen == {*range(len(names) - 1)}:
-            message = (
+            yield warning(
+                'ids from 0',
                 f'The label maps in {self.label_dir} have ids from 0 to {len(names) - 1}, for '
                 f'{len(names)} classes. By reduce_zero_label=True, 0 is no label and {names[0]} '
                 f'is 1: if 0 is {names[0]}, all classes are taken for others; add 1 to all ids, or '
-                'set reduce_zero_label=False.'
+                'set reduce_zero_label=False.',
             )
-            yield DataIssue(WARNING, 'ids from 0', message)
 
     def _has_classes(self) -> bool:
         """Return whether there is something to tell apart, or, in validation, to be evaluated."""
@@ -248,22 +252,17 @@ class SegmentationSource(DataSource):
         path, ids = entry.annotation, self.ids
         if path is None:
             return
-        try:
+        labels = None
+        with facts.noting('unreadable label map'):
             labels = read_label_map(path, **self._map_options())
-        except DataError as error:
-            facts.issues.append(DataIssue(ERROR, 'unreadable label map', str(error)))
+        if labels is None:
             return
-        try:
+        with facts.noting('label map of another size'):
             require_image_size(path, labels, size)
-        except DataError as error:
-            facts.issues.append(DataIssue(ERROR, 'label map of another size', str(error)))
-        unknown = self._count_labels(labels, facts)
-        if unknown:
-            message = ids.unknown_message(path, unknown)
-            facts.issues.append(DataIssue(ERROR, 'label outside the classes', message))
+        if unknown := self._count_labels(labels, facts):
+            facts.issues.append(error('label outside the classes', ids.unknown_message(path, unknown)))
         elif not facts.labels:
-            message = f'Label map {path} has no labelled pixel.'
-            facts.issues.append(DataIssue(WARNING, 'image without labels', message))
+            facts.issues.append(warning('image without labels', f'Label map {path} has no labelled pixel.'))
 
     def _count_labels(self, labels: np.ndarray, facts: ImageFacts) -> list[int]:
         """Count the pixels of each class, and those without one; return the ids of no class."""

@@ -5,20 +5,13 @@ process leaves no incomplete dataset. `mini_data.json` in the target lists every
 later overwrite safe.
 """
 
-import contextlib
-import glob
 import json
 import math
-import os
-import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import portalocker
-from portalocker import LockFlags
 from rich.progress import track
 
 import mmlape
@@ -134,12 +127,7 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
         raise DataError(f'{root} holds the current directory, and is replaced: call it from elsewhere')
     with naming(root):
         target.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f'.{target.name}.partial-'
-        for left in target.parent.glob(f'{glob.escape(prefix)}*'):
-            with contextlib.suppress(FileNotFoundError), _locked(left) as is_left:
-                if is_left:  # by a process that was killed
-                    shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as folder, _locked(folder):
+        with tempfile.TemporaryDirectory(prefix=f'.{target.name}.partial-', dir=target.parent) as folder:
             partial = Path(folder, 'complete')
             partial.mkdir()
             rows = options.write(partial)
@@ -158,21 +146,6 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
             else:
                 partial.rename(target)
     return [{**row, 'path': str(root / row['path'])} for row in rows]
-
-
-@contextlib.contextmanager
-def _locked(folder: str | Path) -> Iterator[bool]:
-    """Hold a folder while another process may look for those that nobody writes; yield whether nobody does."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            portalocker.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
-            is_free = True
-        except portalocker.LockException:
-            is_free = False
-        yield is_free
-    finally:
-        os.close(descriptor)
 
 
 def read_options(root: str | Path) -> SceneOptions:

@@ -5,6 +5,7 @@ Both come with scikit-learn: `load_digits` holds 1,797 scans of 8 x 8 pixels wit
 validation share no scan.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,11 +66,18 @@ def in_turn(of_class: Sequence[Sequence[T]], rng: np.random.Generator) -> Iterat
         yield label, next(orders[label])
 
 
-def divide_scans(split: str) -> list[np.ndarray]:
-    """Return the numbers of the scans of each digit in a split, 'train' or 'val'."""
+@functools.cache
+def read_scans() -> tuple[np.ndarray, np.ndarray]:
+    """Return the digit of each scan, and the scans (N, 8, 8) in [0, 1]."""
     from sklearn.datasets import load_digits
 
-    labels, of_class = load_digits().target, []
+    digits = load_digits()
+    return digits.target, (digits.images / 16).astype(np.float32)
+
+
+def divide_scans(split: str) -> list[np.ndarray]:
+    """Return the numbers of the scans of each digit in a split, 'train' or 'val'."""
+    (labels, _), of_class = read_scans(), []
     for label in range(len(DIGIT_NAMES)):
         scans = np.flatnonzero(labels == label)
         held_out = np.arange(len(scans)) % VAL_EVERY == VAL_EVERY - 1
@@ -79,13 +87,12 @@ def divide_scans(split: str) -> list[np.ndarray]:
 
 def sample_scans(split: str, rng: np.random.Generator) -> Iterator[tuple[int, int, np.ndarray]]:
     """Yield (label, scan number, scan (8, 8) in [0, 1]) of a split without end, see `in_turn`."""
-    from sklearn.datasets import load_digits
-
-    images = (load_digits().images / 16).astype(np.float32)
+    _, images = read_scans()
     for label, scan in in_turn(divide_scans(split), rng):
         yield label, int(scan), images[scan]
 
 
+@functools.cache
 def read_photograph(name: str) -> np.ndarray:
     """Read a photograph of scikit-learn or scikit-image: (H, W, 3) uint8, BGR."""
     if name in PHOTOGRAPHS:
