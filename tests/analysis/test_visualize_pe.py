@@ -9,10 +9,10 @@ from model_helpers import cvt, randomise, vit
 from mmlape.backbones import open_model
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer
-from mmlape.models.base.figures import layer_positions
 from mmlape.projects.pe_figures.position import (
     cosines,
     describe_map,
+    layer_positions,
     pe_table,
     token_grid,
     view_positions,

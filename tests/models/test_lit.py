@@ -11,8 +11,7 @@ import torch
 from lit_helpers import COLOURS, lit, squares
 
 from mmlape.errors import ConfigError
-from mmlape.projects.lit.loss import sigmoid_loss, softmax_loss
-from mmlape.projects.lit.model import canonical
+from mmlape.projects.lit.model import canonical, sigmoid_loss, softmax_loss
 from mmlape.projects.lit.text import TransformersText
 from mmlape.projects.lit.tokenizer import WordPieceTokenizer, split_words
 

@@ -12,10 +12,10 @@ from model_helpers import ARCH, CEIT_ARCH, SWIN_ARCH, T2T_ARCH, meta_device, ran
 import mmlape
 from mmlape.checkpoint import load_backbone
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
-from mmlape.models.base.figures import layer_positions
 from mmlape.models.position import joinings
 from mmlape.models.swin.layers import merge_cells
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
+from mmlape.projects.pe_figures.position import layer_positions
 
 JOININGS = [name for name, joining in joinings().items() if joining.patches_only]
 POOLED = dict(with_cls_token=False, out_type='avg_featmap')

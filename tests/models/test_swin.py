@@ -13,10 +13,10 @@ from mmlape.checkpoint.key_maps import recognise
 from mmlape.checkpoint.opening import open_file
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer
-from mmlape.models.base.figures import attended_grids, layer_positions
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.swin.checkpoint import LAYOUTS
 from mmlape.models.swin.layers import PatchMerging, apart_in, merge_cells
+from mmlape.projects.pe_figures.position import attended_grids, layer_positions
 
 
 def test_windows_of_each_stage(tmp_path):

@@ -4,8 +4,7 @@ building    arguments, initial values, outputs
 layers      which there are, and how deep a parameter is: optimiser, gradient norms, ``frozen_stages``
 position    tables, norms and encodings of the PE: layers and files
 
-Its ``checkpoint_adapter`` answers for files, `mmlape.models.arguments` records and freezes, and
-`mmlape.models.base.figures` shows.
+Its ``checkpoint_adapter`` answers for files, `mmlape.models.arguments` records and freezes.
 """
 
 import copy

@@ -361,10 +361,10 @@ PLAIN = (
     rf'(patch_embed\.proj|norm){LEAF}|cls_token|pos_embed'
     rf'|blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12]){LEAF}'
 )
-_TABLE = ((AbsolutePosition,),)
-_CLASS_TOKEN = {'a class token': 'cls_token'}
-_LAST_NORM = {'a last norm': r'norm\.weight'}
-_PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
+OF_TABLE = ((AbsolutePosition,),)
+CLASS_TOKEN = {'a class token': 'cls_token'}
+LAST_NORM = {'a last norm': r'norm\.weight'}
+PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
 
 
 def to_classifier(tensors: Tensors) -> Tensors:
@@ -407,7 +407,7 @@ TARGETS = {
         to_timm,
         names=rf'{PLAIN}|dist_token|reg_token|(norm_pre|patch_embed\.norm1){LEAF}|blocks\.\d+\.gamma[12]'
         rf'|blocks\.\d+\.((attn|mlp)\.norm|attn\.[qk]_norm){LEAF}',
-        encodings=(*_TABLE, ()),
+        encodings=(*OF_TABLE, ()),
         arguments={
             'pe_joining': ['default'],
             'patch_norm': ['none', 'post', 'post-posemb'],
@@ -422,10 +422,10 @@ TARGETS = {
     'lape': Target(
         to_deit,
         'model',
-        needed={**_CLASS_TOKEN, **_LAST_NORM, 'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}'},
+        needed={**CLASS_TOKEN, **LAST_NORM, 'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}'},
         names=rf'{PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{LEAF}'
         r'|blocks\.\d+\.attn\.relative_position_(bias_table|index)',
-        encodings=(*_TABLE, ('rpe',)),
+        encodings=(*OF_TABLE, ('rpe',)),
         arguments={
             'pe_joining': ['default', 'shared', 'unshared', 'lape'],
             'pe_norm': ['layernorm'],

@@ -26,12 +26,40 @@ from mmlape.console.terminal import console
 from mmlape.errors import ConfigError
 from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.figures import attended_grids, layer_positions, shown_encodings
 from mmlape.models.grid import Grid
 
 COSINE, TERM = 'cosine similarity', 'relative bias, mean over heads'
 MOST_ROWS = 256  # of a map, that the locality is computed from
 MOST_CELLS = 1024  # a side, of a map that is kept
+
+
+def attended_grids(model: BaseBackbone, grid: Grid) -> list[Grid]:
+    """Return the grid of the tokens that attend to one another in each layer: of a window, where there are windows."""
+    return [layer.attention.attended_grid(of) for layer, of in zip(model.all_layers, model.layer_grids(grid))]
+
+
+@torch.no_grad()
+def layer_positions(model: BaseBackbone, grid: Grid) -> Iterator[Tensor]:
+    """Yield the PE of the patch tokens as each layer's attention sees it, (N, D) a layer.
+
+    The joining runs on tokens that are zero everywhere, so that only the PE is left.
+    """
+    pe = model.position_stream(grid, 0)
+    x = model.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
+    norm_pre = getattr(model, 'norm_pre', None)
+    x = x if norm_pre is None else norm_pre(x)
+    for number, (layer, of_layer) in enumerate(zip(model.all_layers, model.layer_grids(grid))):
+        x, seen, pe = layer.join_position(x, pe)
+        yield seen[0]
+        x, pe = model.change_stage(number, x, pe, of_layer)
+
+
+@torch.no_grad()
+def shown_encodings(model: BaseBackbone, grid: Grid) -> Iterator[Tensor | None]:
+    """Yield what a figure shows of the first encoding inside each layer's attention, (N, N), or None."""
+    for layer, of_layer in zip(model.all_layers, attended_grids(model, grid)):
+        shown = (encoding.drawn(layer.attention, of_layer) for encoding in layer.attention.encodings)
+        yield next((values for values in shown if values is not None), None)
 
 
 def token_grid(model: BaseBackbone, size: Grid | None) -> Grid:
@@ -44,13 +72,7 @@ def token_grid(model: BaseBackbone, size: Grid | None) -> Grid:
 
 @torch.no_grad()
 def pe_table(model: BaseBackbone, grid: Grid) -> Tensor:
-    """Return the PE before any layer, resized to a grid, (N, D); of several tables the first one.
-
-    Raises:
-        ConfigError: If the model has no absolute PE.
-    """
-    if model.position.absolute is None:
-        raise ConfigError(f'{type(model).__name__} has no absolute position embedding to look at')
+    """Return the absolute PE before any layer, resized to a grid, (N, D); of several tables the first one."""
     pe = model.position_stream(grid, 0)
     return (pe[0] if isinstance(pe, tuple) else pe)[0].detach()
 
