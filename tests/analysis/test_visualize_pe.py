@@ -14,7 +14,6 @@ from mmlape.projects.pe_figures.position import (
     describe_map,
     layer_positions,
     pe_table,
-    token_grid,
     view_positions,
     write_figures,
 )
@@ -49,7 +48,7 @@ def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, gra
     model = vit(arch=tiny_arch, pe_joining=joining)
     with torch.set_grad_enabled(grad):
         received = attention_inputs(model, torch.randn(1, 3, *size))
-    grid = token_grid(model, size)
+    grid = model.grid_of(size)
     assert grid == (size[0] // 8, size[1] // 8)
     for seen, (joined, tokens) in zip(layer_positions(model, grid), received, strict=True):
         torch.testing.assert_close(joined - tokens, seen, atol=1e-5, rtol=0)

@@ -324,12 +324,6 @@ class CheckpointAdapter:
             return False
         return any(has_norms_in(joining, self.names.norm_places(weights)) for joining in joinings().values())
 
-    def note_grid(self, model: nn.Module, metadata: dict[str, Any]) -> None:
-        """Note the grid of the PE in the metadata of a model's state dict."""
-        record = self.record(model)
-        if 'grid' in record:
-            metadata['grid'] = tuple(record['grid'])
-
     def resize_loaded(self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None) -> None:
         """Resize the PE in a state dict that is loaded, and log what was resized."""
         resized = self.resize(model, state_dict, prefix, grid)

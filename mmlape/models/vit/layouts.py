@@ -355,7 +355,7 @@ def table_tokens(weights: Weights) -> Tokens:
     return {}
 
 
-GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
+TANH_GELU = dict(type='GELU', approximate='tanh')
 LEAF = r'\.(weight|bias)'
 PLAIN = (
     rf'(patch_embed\.proj|norm){LEAF}|cls_token|pos_embed'

@@ -62,14 +62,6 @@ def shown_encodings(model: BaseBackbone, grid: Grid) -> Iterator[Tensor | None]:
         yield next((values for values in shown if values is not None), None)
 
 
-def token_grid(model: BaseBackbone, size: Grid | None) -> Grid:
-    """Return the tokens' grid of an image of ``size`` (height, width) pixels.
-
-    By default, the one of the PE.
-    """
-    return model.grid if size is None else model.grid_of(size)
-
-
 @torch.no_grad()
 def pe_table(model: BaseBackbone, grid: Grid) -> Tensor:
     """Return the absolute PE before any layer, resized to a grid, (N, D); of several tables the first one."""
@@ -150,7 +142,7 @@ def view_positions(
     Raises:
         ConfigError: If there is no such layer or token, or no position encoding.
     """
-    grid = token_grid(model, size)
+    grid = model.grid if size is None else model.grid_of(size)
     token = token or (grid[0] // 2, grid[1] // 2)
     unknown = [layer for layer in layers if not 0 <= layer < model.num_layers]
     if unknown:
@@ -305,8 +297,8 @@ def write_figures(
     views = [view_positions(model, name, size, token, layers) for name, model in models.items()]
     files = [draw_positions(views, out / 'position_correlation.png')]
     tables = {
-        name: pe_table(model, token_grid(model, size)).cpu().numpy()
-        for name, model in models.items()
+        view.name: pe_table(model, view.grid).cpu().numpy()
+        for view, model in zip(views, models.values())
         if model.position.absolute is not None
     }
     if tables:
