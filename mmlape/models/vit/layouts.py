@@ -241,12 +241,12 @@ DINOV2_GIANT = 'dinov2-giant'
 _SPM = r'spm\.stem\.'
 _BEIT = (r'blocks\.0\.attn\.q_bias', rf'(blocks\.0\.attn|rel_pos_bias)\.{TABLE}')
 _IN_UNI_PERCEIVER = (r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight', r'(visual|video)_embed\.')
-ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), as_convolution)
-BEIT = Layout('beit', _BEIT, _from_beit)
-BEIT_ADAPTER = Layout('beit-adapter', (_SPM, *_BEIT), _from_beit)
-UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver, rows=())
-UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver, rows=())
-ADAPTERS = (BEIT_ADAPTER, UNI_PERCEIVER_ADAPTER, ADAPTER)
+OF_UNI_PERCEIVER = ('uni-perceiver', 'uni-perceiver-adapter')
+ADAPTERS = (
+    Layout('beit-adapter', (_SPM, *_BEIT), _from_beit),
+    Layout(OF_UNI_PERCEIVER[1], (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver, rows=()),
+    Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), as_convolution),
+)
 PYRAMIDS = (
     Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
     Layout('vit-baseline', (r'up1\.0\.', r'blocks\.0\.attn\.qkv\.'), as_convolution),
@@ -260,8 +260,8 @@ LAYOUTS = (
     SAM,
     *ADAPTERS,
     *PYRAMIDS,
-    BEIT,
-    UNI_PERCEIVER,
+    Layout('beit', _BEIT, _from_beit),
+    Layout(OF_UNI_PERCEIVER[0], _IN_UNI_PERCEIVER, _from_uni_perceiver, rows=()),
     Layout(
         'deit',
         (r'blocks\.0\.(0\.)?attn\.qkv\.', r'blocks\.0\.(0\.)?mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'),
@@ -314,11 +314,6 @@ def is_pyramid(weights: Weights) -> bool:
 def is_beit(weights: Weights) -> bool:
     """Check for BEiT's attention."""
     return all(weights.has(sign) for sign in _BEIT)
-
-
-def is_uni_perceiver(weights: Weights) -> bool:
-    """Check for the layouts of Uni-Perceiver."""
-    return weights.layout in (UNI_PERCEIVER.name, UNI_PERCEIVER_ADAPTER.name)
 
 
 def prefix_tokens(weights: Weights) -> tuple[str, ...]:

@@ -352,10 +352,7 @@ def numbers_table(views: Sequence[PositionView]) -> None:
     for view in views:
         rows, columns = view.grid
         keys = ('mean', 'beside', 'above', 'locality')
-        numbers = []
-        for layer in view.layers:
-            texts = [f'{layer.numbers[key]:.3f}' for key in keys]
-            numbers.append((layer.label, *texts))
+        numbers = [(layer.label, *(f'{layer.numbers[key]:.3f}' for key in keys)) for layer in view.layers]
         table = text_table(('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers)
         out.print(console_table(table, f'{view.name}: {view.measure} on {rows} x {columns} tokens'))
     out.print(
