@@ -50,8 +50,8 @@ class _Called(Exception):
     pass
 
 
-def families(modules, sizes):
-    """Return, by the first name, the module and the arguments of each family of those modules, but for its sizes.
+def families(modules, sizes, names=''):
+    """Return, by the first name, the arguments of each family of modules of timm, but for its sizes.
 
     Nothing is built: what builds a model in timm only records the arguments.
     """
@@ -60,7 +60,7 @@ def families(modules, sizes):
         raise _Called(distilled, {key: value for key, value in kwargs.items() if key not in sizes})
 
     found, known_ones = {}, set()
-    for name in timm.list_models():
+    for name in timm.list_models(names):
         module = model_entrypoint(name).__module__
         if module not in modules:
             continue

@@ -30,7 +30,7 @@ NO_TRACE = ('ResPostBlock',)
 
 
 PLAIN = {'timm.models.vision_transformer': '_create_vision_transformer', 'timm.models.deit': '_create_deit'}
-FAMILIES = families(PLAIN, SIZES)
+FAMILIES = families(PLAIN, SIZES, ['vit_*', 'deit*', 'flexivit*'])
 
 
 @pytest.mark.parametrize('name', FAMILIES)

@@ -143,10 +143,6 @@ class TimmViT(IsotropicBackbone):
         names = () if self.vit.no_embed_class else [name.removeprefix(VIT) for name in self.prefix_tokens]
         return {name: getattr(self.vit, name).shape[1] for name in names}
 
-    def table_grid(self, name: str, grid: Grid) -> Grid:
-        """Return the grid of a table, which is that of the tokens."""
-        return grid
-
     def resize_table(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int) -> Tensor:
         """Resize a file's table (1, num_prefix + N_src, D) as timm does."""
         return resize_absolute(table, src, dst, num_prefix, 'bilinear' if is_bilinear(self) else 'bicubic-antialias')
