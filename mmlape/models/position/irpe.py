@@ -239,10 +239,6 @@ class ImageRPE(AttentionPosition):
                 fitted[name] = table.narrow(axis, 0, count)
         return fitted
 
-    def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check for the tables."""
-        return any(name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn)
-
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
         stored_as, steps = self._stored(attn, num_prefix)
