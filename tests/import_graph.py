@@ -107,7 +107,7 @@ CORE: dict[str, Packages | None] = {
     'integrations.transformers': Packages(('torch', 'transformers')),
     'models': Packages(('torch', 'numpy')),
     'models.adapter.deform_attn': Packages(('torch',), ('deformops', 'mmcv')),
-    'models.base.initial_values': Packages(('torch',), ('mmengine',)),
+    'models.base.checkpoint': Packages(('torch',), ('mmengine',)),
     'models.named_layers': Packages(('torch',), ('mmcv',)),
     'models.position.beit': Packages(('torch', 'numpy'), ('scipy',)),
     'models.timm': Packages(('torch',), ('timm',)),

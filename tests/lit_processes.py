@@ -11,7 +11,7 @@ from mmengine.optim import OptimWrapper
 
 from mmlape.lab.distributed import MMDistributedDataParallel, init_processes, leave_processes
 from mmlape.lab.training.optim import BFloat16OptimWrapper
-from mmlape.projects.lit import loss as losses
+from mmlape.projects.lit import model as losses
 
 
 class Towers(torch.nn.Module):

@@ -1,11 +1,14 @@
 """Small ViTs of timm in the forms that it has."""
 
 from functools import partial
+from unittest import mock
 
+import pytest
 import timm
 import torch
 from model_helpers import randomise
 from timm.layers import RmsNorm
+from timm.models import model_entrypoint
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva
 from timm.models.vision_transformer import ResPostBlock, VisionTransformer
@@ -41,6 +44,34 @@ def build(form='class token', **options):
 def known(names):
     """Return the names that the installed timm has, with the tag of their weights."""
     return [name for name in names if (timm.is_model_pretrained if '.' in name else timm.is_model)(name)]
+
+
+class _Called(Exception):
+    pass
+
+
+def families(modules, sizes, names=''):
+    """Return, by the first name, the arguments of each family of modules of timm, but for its sizes.
+
+    Nothing is built: what builds a model in timm only records the arguments.
+    """
+
+    def record(variant, pretrained=False, distilled=False, **kwargs):
+        raise _Called(distilled, {key: value for key, value in kwargs.items() if key not in sizes})
+
+    found, known_ones = {}, set()
+    for name in timm.list_models(names):
+        module = model_entrypoint(name).__module__
+        if module not in modules:
+            continue
+        with mock.patch(f'{module}.{modules[module]}', record), pytest.raises(_Called) as called:
+            model_entrypoint(name)()
+        distilled, kwargs = called.value.args
+        switches = repr((module, distilled, sorted(kwargs.items(), key=str)))
+        if switches not in known_ones:
+            known_ones.add(switches)
+            found[name] = distilled, kwargs
+    return found
 
 
 def shape_of(model):

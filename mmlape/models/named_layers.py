@@ -33,9 +33,7 @@ def build_norm(cfg: dict, channels: int) -> nn.Module:
     Raises:
         ConfigError: If there is no type, or MMCV is needed and not installed.
     """
-    options = _options('norm_cfg', cfg, "dict(type='LN', eps=1e-6)")
-    layer_class = options.pop('type')
-    layer_class = NORMS.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class
+    layer_class, options = _resolved('norm_cfg', cfg, NORMS, "dict(type='LN', eps=1e-6)")
     if isinstance(layer_class, str):
         return _of_mmcv('norm_cfg', layer_class, NORMS).build_norm_layer(cfg, channels)[1]
     trained = options.pop('requires_grad', True)
@@ -55,18 +53,19 @@ def build_activation(cfg: dict) -> nn.Module:
     Raises:
         ConfigError: If there is no type, or MMCV is needed and not installed.
     """
-    options = _options('act_cfg', cfg, "dict(type='GELU')")
-    layer_class = options.pop('type')
-    layer_class = ACTIVATIONS.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class
+    layer_class, options = _resolved('act_cfg', cfg, ACTIVATIONS, "dict(type='GELU')")
     if isinstance(layer_class, str):
         return _of_mmcv('act_cfg', layer_class, ACTIVATIONS).build_activation_layer(cfg)
     return layer_class(**options)
 
 
-def _options(argument: str, cfg: dict, example: str) -> dict:
+def _resolved(argument: str, cfg: dict, known: dict, example: str) -> tuple:
+    """Return the class of a layer, or the name that MMCV may know, and its arguments."""
     if not isinstance(cfg, dict) or 'type' not in cfg:
         raise ConfigError(f'{argument}={cfg!r} must be a dict with a type, such as {example}')
-    return dict(cfg)
+    options = dict(cfg)
+    layer_class = options.pop('type')
+    return (known.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class), options
 
 
 def _of_mmcv(argument: str, layer_class: str, known: dict):

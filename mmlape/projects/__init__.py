@@ -21,7 +21,7 @@ def _present(modules: dict[str, str]) -> dict[str, str]:
     return {name: path for name, path in modules.items() if path.partition('.')[0] in _PRESENT}
 
 
-BACKBONES = _present({'CeiT': 'ceit', 'CompactTransformer': 'compact.model', 'T2TViT': 't2t'})
+BACKBONES = _present({'CeiT': 'ceit', 'CompactTransformer': 'compact', 'T2TViT': 't2t'})
 MODELS = _present({
     'BNHead': 'dinov2',
     'ChannelMapperWithPooling': 'upgraded_mask_rcnn',

@@ -303,15 +303,10 @@ class CeiT(IsotropicBackbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
-        x, first_pe, hw = self.embed(x)
-        outs, pe = {}, first_pe
         if self.lca is None:
-            for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-                x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
-                if number in self.out_indices:
-                    outs[number] = self.output(x, hw, number, first_pe)
-            return tuple(outs[number] for number in self.out_indices)
-        tokens = []
+            return super().forward(x)
+        x, first_pe, hw = self.embed(x)
+        pe, tokens = first_pe, []
         for layer in self.blocks:
             x, pe = layer(x, pe, hw)
             tokens.append(x[:, 0] if self.out_type == 'cls_token' else self.split_prefix(x)[1].mean(dim=1))

@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.errors import ConfigError
 from mmlape.lab.environment.packages import importable
+from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import FFN
@@ -80,10 +81,7 @@ class ExtraAttention(BaseModule):
         self.ffn = FFN(dims, 4 * dims)
         self.final_norm = nn.LayerNorm(dims)
         self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+        self.apply(init_linear)
 
     def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the maps, the last one (B, D, H, W) after the layer."""

@@ -274,16 +274,6 @@ class T2TViT(IsotropicBackbone):
         self.apply(init_linear)
         self.complete()
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
-        x, first_pe, hw = self.embed(x)
-        outs, pe = {}, first_pe
-        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
-            if number in self.out_indices:
-                outs[number] = self.output(x, hw, number, first_pe)
-        return tuple(outs[number] for number in self.out_indices)
-
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
         x, hw = self.tokens_to_token(x)  # (B, N, D)

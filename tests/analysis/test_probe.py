@@ -14,8 +14,7 @@ from mmlape.checkpoint.exact_loading import IMAGENET
 from mmlape.checkpoint.opening import open_file
 from mmlape.cli import main
 from mmlape.models import ViTAdapter
-from mmlape.projects.probe.images import find_images, patch_pixels, read_images
-from mmlape.projects.probe.models import Probed, open_probed
+from mmlape.projects.probe.models import Probed, find_images, open_probed, patch_pixels, read_images
 from mmlape.projects.probe.probing import coordinates, read_layers
 
 GRID = (4, 4)

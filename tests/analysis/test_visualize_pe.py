@@ -10,12 +10,11 @@ from scipy.stats import spearmanr
 from mmlape.backbones import open_model
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer
-from mmlape.models.base.figures import layer_positions
 from mmlape.projects.pe_figures.position import (
     cosines,
     describe_map,
+    layer_positions,
     pe_table,
-    token_grid,
     view_positions,
     write_figures,
 )
@@ -50,7 +49,7 @@ def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, gra
     model = vit(arch=tiny_arch, pe_joining=joining)
     with torch.set_grad_enabled(grad):
         received = attention_inputs(model, torch.randn(1, 3, *size))
-    grid = token_grid(model, size)
+    grid = model.grid_of(size)
     assert grid == (size[0] // 8, size[1] // 8)
     for seen, (joined, tokens) in zip(layer_positions(model, grid), received, strict=True):
         torch.testing.assert_close(joined - tokens, seen, atol=1e-5, rtol=0)

@@ -53,7 +53,7 @@ from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import FFN_TYPES
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
 from mmlape.models.position import PE_NORMS
-from mmlape.projects.compact.model import TOKENIZERS
+from mmlape.projects.compact import TOKENIZERS
 from mmlape.registry import MODELS
 
 RESIZE = "\ntest_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))\n"

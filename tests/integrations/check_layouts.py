@@ -1,7 +1,7 @@
 """transformers' own vision models against ours, both ways, all values random.
 
 Run in an environment with transformers 5 by `tests/environment/test_integrations.py`. The golden data of the default
-tests are written by `tests/golden/make_transformers.py` from the same cases.
+tests are of the same cases; `tests/golden/made.txt` says what wrote them.
 """
 
 import re

@@ -8,7 +8,7 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from model_helpers import ARCH, randomise
+from model_helpers import randomise
 from timm.layers import RmsNorm, resample_abs_pos_embed
 from timm.models.vision_transformer import ResPostBlock
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
@@ -18,8 +18,6 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 
 import mmlape
 from mmlape.errors import ConfigError
-from mmlape.models import DistilledVisionTransformer
-from mmlape.models import VisionTransformer as OurViT
 
 JOINED = ('lape', 'lape-shared', 'shared', 'unshared')
 
@@ -117,29 +115,6 @@ def test_patch_dropout_keeps_the_rows_of_the_kept_patches(form):
     assert not torch.equal(kept[0][0], kept[0][1])
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
     assert model.eval().forward_features(images).shape[1] == 16 + model.num_prefix_tokens
-
-
-@pytest.mark.parametrize('joining', JOINED)
-@pytest.mark.parametrize(
-    ('form', 'options'),
-    [
-        ('registers', dict(num_registers=2)),
-        ('no_embed_class', dict(num_registers=2, with_prefix_pe=False, layer_scale_init_value=1.0)),
-        ('distilled', dict(cls=DistilledVisionTransformer)),
-    ],
-)
-def test_our_vit_is_the_same(form, options, joining):
-    options = dict(options)
-    cls = options.pop('cls', OurViT)
-    model, _ = changed(form, joining)
-    ours = cls(ARCH, 32, 8, out_type='raw', pe_joining=joining, **options).double().eval()
-    names = {'ls1.gamma': 'gamma1', 'ls2.gamma': 'gamma2'}
-    tensors = {name: value for name, value in model.state_dict().items() if not name.startswith('head')}
-    for old, new in names.items():
-        tensors = {name.replace(old, new): value for name, value in tensors.items()}
-    ours.load_state_dict(tensors)
-    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
-    torch.testing.assert_close(model.forward_features(images), ours(images)[0], atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize('joining', JOINED)

@@ -1,13 +1,13 @@
 """DETR: its encoder with position encodings, its checkpoints, and what mmdetection's parts get."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from golden.recording import uniform
 from mmdet.models.layers import SinePositionalEncoding
 from mmdet.structures import DetDataSample
 from model_helpers import randomise, tiny_detr
@@ -23,9 +23,6 @@ from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resol
 from mmlape.projects.detr.model import EncoderAttention
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
-sys.path.insert(0, str(GOLDEN))
-from recording import uniform  # noqa: E402
-
 IRPE = dict(type='irpe', ratio=2.0)
 CATEGORY_IDS = [number for number, name in enumerate(_COCO_CATEGORIES) if name not in ('__background__', 'N/A')]
 SIZES = ((96, 128), (64, 160))

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from each import each
 from model_helpers import meta_device, randomise
 from test_tools import FAMILIES, flat
+from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
@@ -23,6 +24,11 @@ OUT_TYPES = [name for name in FAMILIES if name not in ('adapter', 'pyramid', 'ti
 def maps(name: str, **options) -> torch.nn.Module:
     """Build a family whose outputs are maps."""
     return FAMILIES[name](**({} if name not in OUT_TYPES else dict(out_type='featmap')), **options).eval()
+
+
+class Nothing(nn.Module):
+    def forward(self, x):
+        return 0 * x
 
 
 @torch.no_grad()
@@ -114,6 +120,17 @@ def test_drop_path_rates_grow_linearly_to_the_maximum():
             layers = list(FAMILIES[name](drop_path_rate=0.3).all_layers)
         rates = [getattr(layer.drop_path, 'drop_prob', 0.0) for layer in layers]
         assert rates == pytest.approx([0.3 * number / (len(layers) - 1) for number in range(len(layers))]), name
+
+
+@torch.no_grad()
+def test_drop_path_is_on_both_branches_of_a_layer():
+    """A layer of which it leaves nothing is the identity, but for CCT's norm of the residual stream."""
+    for name in each(OURS):
+        model = randomise(FAMILIES[name](drop_path_rate=0.4))
+        layer = model.all_layers[1]
+        layer.drop_path = Nothing()
+        x = torch.randn(2, model.num_prefix + 6, layer.embed_dims)
+        torch.testing.assert_close(layer(x, None, (2, 3))[0], layer.norm1(x) if name == 'compact' else x)
 
 
 def test_every_encoding_trains_in_every_backbone_on_another_grid():

@@ -28,9 +28,11 @@ from mmlape.models.adapter.deform_attn import (
 )
 from mmlape.models.position import joinings
 
-DTYPES = (None, torch.bfloat16)
+DTYPES = (None, torch.bfloat16, torch.float16)
 EACH_DTYPE = pytest.mark.parametrize(
-    'dtypes', [DTYPES, pytest.param((torch.float16,), marks=pytest.mark.release)], ids=['float32, bfloat16', 'float16']
+    'dtypes',
+    [(torch.bfloat16,), pytest.param((None, torch.float16), marks=pytest.mark.release)],
+    ids=['bfloat16', 'float32, float16'],
 )
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 
@@ -80,14 +82,16 @@ def test_models(name, dtypes):
         run(MODELS[name](), amp)
 
 
-def test_position_encodings():
-    for amp, kind in each(product(DTYPES, [*POSITION_ENCODINGS.module_dict, *IRPE])):
+@EACH_DTYPE
+def test_position_encodings(dtypes):
+    for amp, kind in each(product(dtypes, [*POSITION_ENCODINGS.module_dict, *IRPE])):
         pe_type = dict(type='irpe', **IRPE[kind]) if kind in IRPE else kind
         run(vit(1 + (kind == 'cpe'), pe_type=pe_type), amp)
 
 
-def test_joinings():
-    for amp, joining in each(product(DTYPES, JOININGS.module_dict)):
+@EACH_DTYPE
+def test_joinings(dtypes):
+    for amp, joining in each(product(dtypes, JOININGS.module_dict)):
         pooled = dict(with_cls_token=False) if joinings()[joining].patches_only else {}
         run(vit(pe_joining=joining, **pooled), amp)
 
@@ -106,7 +110,7 @@ def test_detr(dtypes):
 @pytest.mark.parametrize('backend', ['deformops', 'embedding_bag', 'pytorch'])
 def test_deformable_attention_takes_values_of_every_dtype(backend):
     """Places are float32 whatever the values are; under autocast the weights are."""
-    for amp in each((*DTYPES, torch.float16)):
+    for amp in each(DTYPES):
         if backend == 'deformops':
             pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
             assert available_backends('cuda')[0] == backend

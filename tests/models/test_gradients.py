@@ -6,7 +6,6 @@ of one image, or of one column, whose strides are those of tokens. So inputs com
 
 import sys
 from functools import partial
-from itertools import product
 
 import pytest
 import tiny
@@ -188,7 +187,7 @@ def test_every_registered_model_is_checked():
 @pytest.mark.parametrize('name', PARTS)
 def test_heads_and_necks(name):
     build_one, inputs, forward = PARTS[name]
-    for (layout, training), batch in zip(each(product(LAYOUTS, (True, False))), (1, 2, 2, 1, 1, 2)):
+    for layout, training, batch in each((('new', False, 2), ('turned', True, 2), ('channels last', True, 1))):
         model = revert_sync_batchnorm(build_one())
         tensors = [LAYOUTS[layout](x) if x.is_floating_point() else x for x in inputs(batch)]
         check(model, partial(forward, model, tensors), training)

@@ -16,7 +16,7 @@ from torch import nn
 
 from mmlape.lab.config.config_file import load_config
 from mmlape.models.model_names import resolve_arch
-from mmlape.projects.compact.model import ARCHS as COMPACT
+from mmlape.projects.compact import ARCHS as COMPACT
 
 LAYERS = dict(embed_dims=48, num_layers=3, num_heads=3, feedforward_channels=96)
 ARCHS = {

@@ -11,15 +11,14 @@ from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models.position import AttentionSlot
 from mmlape.models.position.irpe import Buckets, ImageRPE
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 RECORDED = sorted(name for name in load('irpe') if name.startswith('buckets/'))
 
 
-def vit(tmp_path=None, arch=ARCH, **options):
-    size = dict(img_size=options.pop('img_size', 32), patch_size=options.pop('patch_size', 4))
-    return VisionTransformer(arch, **size, pe_type=['learnable', dict(type='irpe', **options)])
+SLOT = AttentionSlot(0, (2, 3))
 
 
 def fill(model):
@@ -75,8 +74,9 @@ def test_the_query_table_of_the_paper_is_that_of_the_code_mirrored():
     for reading in ('code', 'paper'):
         kind, attn = ImageRPE(on='q', reading=reading), nn.Module()
         attn.num_heads, attn.head_dims = 2, 8
-        kind.attach(attn, slot())
-        attn = fill_module(attn)
+        kind.attach(attn, SLOT)
+        for parameter in attn.double().parameters():
+            nn.init.normal_(parameter)
         term = kind.logits(attn, q, k, (2, 3))
         table, ids = attn.rpe_q.lookup_table_weight[0], Buckets().of_grid((2, 3), 0)[0]
         for i in range(6):
@@ -91,22 +91,10 @@ def test_the_paper_divides_a_bias_by_the_root_of_the_width():
     for reading in ('code', 'paper'):
         kind, attn = ImageRPE(mode='bias', reading=reading), nn.Module()
         attn.num_heads, attn.head_dims = 2, 16
-        kind.attach(attn, slot())
+        kind.attach(attn, SLOT)
         nn.init.ones_(attn.rpe_k.lookup_table_bias)
         terms.append(kind.logits(attn, torch.zeros(1, 2, 6, 16), torch.zeros(1, 2, 6, 16), (2, 3)))
     torch.testing.assert_close(terms[0] / 4, terms[1])
-
-
-def slot():
-    from mmlape.models.position import AttentionSlot
-
-    return AttentionSlot(0, (2, 3))
-
-
-def fill_module(attn):
-    for parameter in attn.parameters():
-        nn.init.normal_(parameter)
-    return attn.double()
 
 
 # parameters and checkpoints
@@ -114,7 +102,8 @@ def fill_module(attn):
 
 def test_tables_begin_at_zero():
     for options in (dict(on='qkv'), dict(method='cross', mode='bias')):
-        tables = [p for name, p in vit(**options).named_parameters() if '.rpe_' in name]
+        model = with_encoding(dict(options, type='irpe'))
+        tables = [p for name, p in model.named_parameters() if '.rpe_' in name]
         assert tables and not any(table.any() for table in tables)
 
 

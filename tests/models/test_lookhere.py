@@ -69,15 +69,11 @@ def test_heads_with_a_direction(heads, directed):
     model = vit(heads, depth=4)
     found = [layer.attn.encodings[0].heads for layer in model.blocks]
     halves = ['up', 'down', 'left', 'right']
-    names = dict(zip(resolve_directions(), halves))
+    names = dict(zip(resolve_position('lookhere', 'default', 'layernorm').build_inside()[0].directions, halves))
     turns = [names[direction] for layer in found for direction in layer.directions]
     assert turns == (halves * directed)[: 4 * directed]
     free = [slope / 1.5 for slope in found[0].slopes[directed:]]
     assert free == [4.0 ** -(1 + i * min(len(free), 4) // len(free)) for i in range(len(free))]
-
-
-def resolve_directions():
-    return resolve_position('lookhere', 'default', 'layernorm').build_inside()[0].directions
 
 
 def test_several_views_in_turn():

@@ -5,6 +5,7 @@ Dropouts are checked where they act, on the tensors before and after them in one
 
 import math
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -215,8 +216,9 @@ def layer_names(*parts: str) -> set[str]:
     return {f'blocks.{i}.{part}' for i in range(4) for part in parts}
 
 
-@pytest.mark.parametrize(('norm_cfg', 'eps'), [(None, 1e-6), (dict(type='LN', eps=1e-3), 1e-3)])
-def test_eps_of_the_vits_norms(norm_cfg, eps):
+def test_eps_of_the_vits_norms():
+    """That of the default is golden data's."""
+    norm_cfg, eps = dict(type='LN', eps=1e-3), 1e-3
     model = vit(pe_joining='lape', patch_norm='dual', norm_cfg=norm_cfg)
     names = {'norm', 'patch_embed.norm0', 'patch_embed.norm1', *layer_names('norm1', 'norm2', 'pe_norm')}
     assert eps_of(model, nn.LayerNorm) == dict.fromkeys(names, eps)
@@ -229,8 +231,9 @@ def test_eps_of_the_vits_norms(norm_cfg, eps):
     } == {eps}
 
 
-@pytest.mark.parametrize(('norm_cfg', 'eps'), [(None, 1e-6), (dict(type='LN', eps=1e-3), 1e-3)])
-def test_eps_of_the_adapters_norms(norm_cfg, eps):
+def test_eps_of_the_adapters_norms():
+    """That of the default is golden data's."""
+    norm_cfg, eps = dict(type='LN', eps=1e-3), 1e-3
     model = adapter(pe_joining='lape', norm_cfg=norm_cfg)
     names = layer_names('norm1', 'norm2', 'pe_norm')
     names |= {f'interactions.{i}.injector.{part}' for i in range(4) for part in ('query_norm', 'feat_norm')}
@@ -247,35 +250,47 @@ def test_eps_of_the_adapters_norms(norm_cfg, eps):
 # initial values
 
 
-def check_norms(model: nn.Module) -> None:
-    """Check that all norms start without scale and shift."""
-    for module in model.modules():
-        if isinstance(module, (nn.LayerNorm, _BatchNorm)):
-            assert (module.weight == 1).all() and (module.bias == 0).all()
-        if isinstance(module, _BatchNorm):
-            assert (module.running_mean == 0).all() and (module.running_var == 1).all()
+STARTS = {
+    'deit-tiny': partial(DistilledVisionTransformer, pe_joining='lape', patch_norm='dual'),
+    'deit-tiny, adapter': partial(ViTAdapter, pe_joining='lape'),
+    't2t-vit-7': partial(T2TViT, pe_joining='lape'),
+    'tiny, CeiT': partial(CeiT, pe_joining='lape'),
+    'tiny, Swin': SwinTransformer,
+    'vit-lite-7/4': CompactTransformer,
+}
 
 
-def check_layers(model: nn.Module) -> None:
-    """Check that linear maps of layers have std 0.02 and no bias, and that the stem is PyTorch's convolution."""
-    for name, module in model.blocks.named_modules():
-        if isinstance(module, nn.Linear):
-            assert is_normal(module.weight, 0.02), name
-            assert (module.bias == 0).all(), name
-    bound = 1 / math.sqrt(model.patch_embed.proj.weight[0].numel())
-    assert is_uniform(model.patch_embed.proj.weight, bound)
-    assert is_uniform(model.patch_embed.proj.bias, bound)
+def test_linear_maps_start_near_zero_and_norms_change_nothing():
+    """A deviation of 0.02 and no bias; a stem of patches is PyTorch's convolution."""
+    for name in each(STARTS):
+        model = STARTS[name](name.partition(',')[0])
+        for part, module in model.named_modules():
+            if isinstance(module, nn.Linear) and not part.startswith('interactions.'):
+                assert is_normal(module.weight, 0.02), part
+                assert module.bias is None or not module.bias.any()
+            elif isinstance(module, (nn.LayerNorm, _BatchNorm)):
+                assert (module.weight == 1).all() and not module.bias.any()
+            if isinstance(module, _BatchNorm):
+                assert not module.running_mean.any() and (module.running_var == 1).all()
+        for token in model.prefix_tokens:
+            value = getattr(model, token)
+            assert is_normal(value, 0.02) if name != 'vit-lite-7/4' else not value.any()
+        if name.startswith('deit'):
+            weight, bias = model.patch_embed.proj.parameters()
+            bound = weight[0].numel() ** -0.5
+            assert is_uniform(weight, bound) and is_uniform(bias, bound)
+        elif 'CeiT' in name:
+            assert not model.pos_layer_embed.any()
+        elif 'Swin' in name:
+            assert is_normal(model.layers[0].blocks[0].attn.relative_position_bias_table, 0.02)
 
 
 @pytest.mark.parametrize('joining', ['default', 'lape', 'unshared'])
 def test_initial_values_of_a_vit(joining):
-    model = DistilledVisionTransformer('deit-tiny', pe_joining=joining, patch_norm='dual')
-    check_layers(model)
-    check_norms(model)
+    model = DistilledVisionTransformer('deit-tiny', pe_joining=joining)
     tables = [value for name, value in model.named_parameters() if name.startswith('pos_embed')]
     assert len(tables) == (12 if joining == 'unshared' else 1)
-    for value in (*tables, model.cls_token, model.dist_token):
-        assert is_normal(value, 0.02)
+    assert all(is_normal(value, 0.02) for value in tables)
     assert model.blocks[0].gamma1 is None and model.blocks[0].gamma2 is None
 
 
@@ -286,9 +301,7 @@ def test_initial_values_of_layer_scale():
 
 
 def test_initial_values_of_a_relative_bias():
-    model = vit(pe_type='rpe', pe_joining='lape')
-    check_norms(model)
-    for block in model.blocks:
+    for block in vit(pe_type='rpe', pe_joining='lape').blocks:
         assert block.attn.relative_position_bias_table.abs().max() == 0
 
 
@@ -324,8 +337,6 @@ def tiny_adapter():
 
 
 def test_initial_values_of_the_adapters_vit(tiny_adapter):
-    check_layers(tiny_adapter)
-    check_norms(tiny_adapter)
     assert is_normal(tiny_adapter.pos_embed, 0.02)
     assert is_normal(tiny_adapter.level_embed, 1.0)
     for block in tiny_adapter.blocks:

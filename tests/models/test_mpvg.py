@@ -6,16 +6,16 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from checkpoint_helpers import run_file
+from each import each
 from model_helpers import ARCH, CEIT_ARCH, SWIN_ARCH, T2T_ARCH, meta_device, randomise
 
 import mmlape
 from mmlape.checkpoint import load_backbone
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
-from mmlape.models.base.figures import layer_positions
 from mmlape.models.position import joinings
 from mmlape.models.swin.layers import merge_cells
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
+from mmlape.projects.pe_figures.position import layer_positions
 
 JOININGS = [name for name, joining in joinings().items() if joining.patches_only]
 POOLED = dict(with_cls_token=False, out_type='avg_featmap')
@@ -196,41 +196,28 @@ def test_patch_dropout_keeps_the_rows_of_the_last_norm():
     assert (distance.amin(-1) < 1e-6).all() and not torch.equal(found[0], found[1])
 
 
-TABLE_1 = {  # millions of parameters with a classifier: default, LaPE, PVG, MPVG
-    'DeiT-B': (lambda **kw: VisionTransformer('deit-base', **kw), POOLED, 1000, (86.567, 86.586, 86.583, 86.584)),
-    'DeiT-S': (lambda **kw: VisionTransformer('deit-small', **kw), POOLED, 1000, (22.050, 22.059, 22.058, 22.059)),
-    'DeiT-Ti': (lambda **kw: VisionTransformer('deit-tiny', **kw), POOLED, 1000, (5.717, 5.721, 5.721, 5.721)),
-    'T2T-7': (T2TViT, POOLED, 1000, (4.310, 4.313, 4.312, 4.313)),
-    'CeiT-Ti': (CeiT, POOLED | dict(out_type='layer_pool'), 1000, (6.356, 6.361, 6.361, 6.361)),
-    'Swin-T': (
-        lambda **kw: SwinTransformer(pe_type=['learnable', 'rpe'], **kw),
-        {},
-        1000,
-        (28.589, 28.599, 28.598, 28.599),
-    ),
-    'ViT-Lite': (CompactTransformer, dict(arch='cvt-7/4', out_type='avg_featmap'), 100, (3.740, 3.744, 3.742, 3.743)),
+TABLE_1 = {  # millions of parameters with a classifier: PVG, MPVG; of the others see test_every_backbone.py
+    'DeiT-B': (VisionTransformer, dict(POOLED, arch='deit-base'), 1000, (86.583, 86.584)),
+    'DeiT-S': (VisionTransformer, dict(POOLED, arch='deit-small'), 1000, (22.058, 22.059)),
+    'DeiT-Ti': (VisionTransformer, dict(POOLED, arch='deit-tiny'), 1000, (5.721, 5.721)),
+    'T2T-7': (T2TViT, POOLED, 1000, (4.312, 4.313)),
+    'CeiT-Ti': (CeiT, POOLED | dict(out_type='layer_pool'), 1000, (6.361, 6.361)),
+    'Swin-T': (SwinTransformer, dict(pe_type=['learnable', 'rpe']), 1000, (28.598, 28.599)),
+    'ViT-Lite': (CompactTransformer, dict(arch='cvt-7/4', out_type='avg_featmap'), 100, (3.742, 3.743)),
 }
-LAPE_APART = {'DeiT-Ti': 0.0011, 'Swin-T': 0.0047}
 
 
-@pytest.mark.parametrize('name', TABLE_1)
-def test_parameters_are_as_many_as_the_papers(name):
-    """T2T-ViT's sinusoids and random features are parameters there, and buffers here.
-
-    LaPE's DeiT-Ti is 5.722 million here, and its Swin-T norms the merged PE, too: 4,600 parameters.
-    """
-    build, pooled, classes, paper = TABLE_1[name]
-    plain = dict(arch='vit-lite-7/4') if name == 'ViT-Lite' else {}
-    with meta_device():
-        arms = (plain, plain | dict(pe_joining='lape'), *(pooled | dict(pe_joining=j) for j in JOININGS))
-        for options, figure in zip(arms, paper, strict=True):
-            model = build(**options)
+def test_parameters_are_as_many_as_the_papers():
+    """T2T-ViT's sinusoids and random features are parameters there, and buffers here."""
+    for name in each(TABLE_1):
+        build, options, classes, paper = TABLE_1[name]
+        for joining, figure in zip(JOININGS, paper, strict=True):
+            with meta_device():
+                model = build(**options, pe_joining=joining)
             fixed = sum(b.numel() for n, b in model.named_buffers() if name == 'T2T-7')
             dims = model.dims_of(3) if name == 'Swin-T' else model.embed_dims
             millions = (sum(p.numel() for p in model.parameters()) + fixed + classes * (dims + 1)) / 1e6
-            is_lape = options.get('pe_joining') == 'lape'
-            most = LAPE_APART.get(name, 0.001) if is_lape else 0.001
-            assert abs(millions - figure) < most, (options, millions, figure)
+            assert abs(millions - figure) < 0.001, (joining, millions, figure)
 
 
 def test_what_attention_sees_of_the_pe():
@@ -264,13 +251,3 @@ def test_an_adapter_takes_mpvgs_weights_without_the_norm_that_it_has_no_place_fo
     expected = source.position.joining.finish(x, pe, source.norm, source.pe_norm)
     torch.testing.assert_close(source(image)[0], expected)
     assert all(p.shape[-2:] == (32 // s, 32 // s) for p, s in zip(model(image), model.strides))
-
-
-# files
-
-
-def saved(model, path):
-    return run_file(path, randomise(model))
-
-
-FILES = ('lape', *JOININGS)

@@ -12,7 +12,7 @@ from timm.models.vision_transformer import Block, ResPostBlock
 from torch import nn
 
 from mmlape.models import VisionTransformer
-from mmlape.models.base.figures import layer_positions
+from mmlape.projects.pe_figures.position import layer_positions
 
 ALL = list(placements())
 

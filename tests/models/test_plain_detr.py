@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from each import each
+from golden.recording import project, uniform
 from mmdet.structures import DetDataSample
 from mmdet.testing import demo_mm_inputs
 from mmengine.registry import MODELS, init_default_scope
@@ -25,9 +25,6 @@ from mmlape.projects.plain_detr.model import PlainDETRHead, sides, windowed
 from mmlape.projects.plain_detr.net import PlainDETRNet
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
-sys.path.insert(0, str(GOLDEN))
-from recording import project, uniform  # noqa: E402
-
 SIZES, PADDED, FACTORS = ((97, 131), (61, 159)), (112, 160), (0.5, 0.25)  # rows and columns
 PATCH, LAYERS, CHANNELS, QUERIES, MANY, TIMES = 16, 4, 8, 5, 7, 3
 OBJECTS = (([[40.0, 30, 50, 40], [90, 60, 30, 60]], [1, 0]), ([[100.0, 30, 80, 35]], [2]))

@@ -1,6 +1,5 @@
 """The Plain Mask Decoder against PMT's public code, and what becomes of it in training and as a graph."""
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from golden.recording import uniform
 from mmengine import ConfigDict
 from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
@@ -17,9 +17,6 @@ from mmlape.errors import ConfigError
 from mmlape.projects.pmt.decoder import PlainMaskDecoder
 from mmlape.projects.pmt.head import MaskAnnealingHook
 from mmlape.registry import MODELS
-
-sys.path.append(str(Path(__file__).parents[1] / 'golden'))
-from recording import uniform
 
 GOLDEN = Path(__file__).parents[1] / 'golden' / 'heads' / 'pmt.npz'
 VIT = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=dict(embed_dim=32, depth=4, num_heads=2))

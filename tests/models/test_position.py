@@ -1,7 +1,5 @@
 """Position embedding tables against their formulas, and the one resize against torch's own and its properties."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,29 +8,8 @@ from model_helpers import kept_weights
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, resolve_position
-from mmlape.models.position.absolute import sincos_1d, sincos_2d
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.swin.layers import ShiftedWindowAttention
-
-
-def test_sincos_1d_is_the_formula():
-    table = sincos_1d(7, 12)
-    for position in range(7):
-        for channel in range(12):
-            angle = position / 10000 ** (2 * (channel // 2) / 12)
-            expected = math.sin(angle) if channel % 2 == 0 else math.cos(angle)
-            assert table[position, channel].item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_sincos_2d_first_half_is_the_column_second_half_the_row():
-    table = sincos_2d((3, 5), 16, num_prefix=2)
-    assert table.shape == (2 + 15, 16)
-    assert table[:2].abs().max() == 0
-    by_column, by_row = sincos_1d(5, 8), sincos_1d(3, 8)
-    for row in range(3):
-        for column in range(5):
-            cell = table[2 + row * 5 + column]
-            torch.testing.assert_close(cell, torch.cat((by_column[column], by_row[row])))
 
 
 def test_resize_keeps_prefix_rows_and_interpolates_the_rest():

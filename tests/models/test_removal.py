@@ -115,7 +115,7 @@ def test_a_frozen_backbone_returns_its_patches_without(build, tmp_path):
     """Of each layer, with the tokens before them; also from its file, in a graph, and on another canvas or refused."""
     for way in each(WAYS):
         model, plain = prepared(build, way)
-        (x,) = (images(2),)
+        x = images(2)
         outs = model(x)
         for layer, out, before in zip(model.out_indices, outs, plain(x)):
             if way['how'] == 'constant':
@@ -131,7 +131,8 @@ def test_a_frozen_backbone_returns_its_patches_without(build, tmp_path):
         again.init_weights()
         assert not again.load_report.new and not again.load_report.warnings
         assert all(torch.equal(one, other) for one, other in zip(again(x), outs))
-        assert export_graph(again, Form((32, 32)), tmp_path / 'model.onnx').difference < 1e-4
+        if (build is timm) == (way['how'] == 'constant'):  # each way in one graph
+            assert export_graph(again, Form((32, 32)), tmp_path / 'model.onnx').difference < 1e-4
         if way['how'] != 'constant':
             with pytest.raises(CheckpointError, match='unexpected: removal'):
                 load_weights(plain, file)

@@ -29,12 +29,6 @@ def log(monkeypatch) -> list[str]:
     return found
 
 
-class Model(nn.Module):
-    def __init__(self, backbone):
-        super().__init__()
-        self.backbone = backbone
-
-
 @torch.no_grad()
 def assert_same_features(model, source, size):
     images = torch.randn(1, 3, *size)
@@ -50,8 +44,8 @@ def test_the_stored_pe_becomes_what_the_model_makes_of_it_for_such_images(tmp_pa
         if way == 'torch':
             model.load_state_dict(source.state_dict())
         elif way == 'mmengine':
-            save_checkpoint({'state_dict': Model(source).state_dict()}, str(tmp_path / 'a.pth'))
-            load_checkpoint(Model(model), str(tmp_path / 'a.pth'), strict=True)
+            save_checkpoint({'state_dict': nn.ModuleDict(dict(backbone=source)).state_dict()}, str(tmp_path / 'a.pth'))
+            load_checkpoint(nn.ModuleDict(dict(backbone=model)), str(tmp_path / 'a.pth'), strict=True)
         else:
             report = load_backbone(model, save(tmp_path / 'a.pth', source.state_dict()))
             assert set(report.resized.values()) == {'4x4 -> 6x3'}

@@ -13,10 +13,10 @@ from mmlape.checkpoint.key_maps import recognise
 from mmlape.checkpoint.opening import open_file
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer
-from mmlape.models.base.figures import attended_grids, layer_positions
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.swin.checkpoint import LAYOUTS
 from mmlape.models.swin.layers import PatchMerging, apart_in, merge_cells
+from mmlape.projects.pe_figures.position import attended_grids, layer_positions
 
 
 def test_windows_of_each_stage(tmp_path):
@@ -42,38 +42,29 @@ def test_windows_of_each_stage(tmp_path):
         SwinTransformer(config['arch'], window_size=(4, 2))
 
 
-@pytest.mark.parametrize('pe_type', ['rpe', SWIN_BOTH])
-@pytest.mark.parametrize('size', [(32, 32), (50, 90), (34, 122)])
-def test_agrees_with_mmpretrain(pe_type, size):
-    """Also where stem, windows and merging need padding, and the PE is resized."""
-    from mmpretrain.models import SwinTransformer as TheirSwin
+@pytest.mark.parametrize(
+    ('package', 'pads'), [('mmdet', True), ('mmseg', True), ('mmpretrain', True), ('mmpretrain', False)]
+)
+def test_maps_of_any_size_are_those_of_openmmlab(package, pads):
+    """Where stem, windows and merging need padding; the short side of a map is a window, less, more in one stage only.
 
-    arch = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
-    options = dict(img_size=32, window_size=4, out_indices=(0, 1), pad_small_map=False)
-    theirs = randomise(TheirSwin(arch, use_abs_pos_embed=pe_type == SWIN_BOTH, **options)).double()
-    weights = recognise(open_file(theirs.state_dict()), LAYOUTS)
-    assert weights.layout == 'mmpretrain'
-    ours = swin(pe_type=pe_type, out_indices=(0, 1), out_type='featmap').double()
-    ours.load_state_dict(weights.tensors)
-    image = torch.randn(2, 3, *size, dtype=torch.float64)
-    for mine, other in zip(ours(image), theirs(image), strict=True):
-        # theirs resizes a PE in float32
-        torch.testing.assert_close(mine, other, atol=1e-9 if pe_type == 'rpe' or size == (32, 32) else 5e-6, rtol=0)
-
-
-@pytest.mark.parametrize('package', ['mmdet', 'mmseg', 'mmpretrain'])
-def test_small_maps_are_padded_and_shifted_as_mmdetection_does(package):
-    """The short side of a map is a window, less, and more in one stage only."""
+    Without padded small maps, which they refuse, an absolute PE is resized.
+    """
     theirs = importlib.import_module(f'{package}.models').SwinTransformer
     stages = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
-    options = dict(arch=stages, pad_small_map=True) if package == 'mmpretrain' else dict(stages, strides=(4, 2))
+    own = dict(arch=stages, img_size=32, pad_small_map=pads, use_abs_pos_embed=not pads)
+    options = own if package == 'mmpretrain' else dict(stages, strides=(4, 2))
     theirs = randomise(theirs(window_size=4, out_indices=(0, 1), **options)).double()
-    ours = swin(img_size=224, out_indices=(0, 1), out_type='featmap', pad_small_map=True).double()
-    ours.load_state_dict(recognise(open_file(theirs.state_dict()), LAYOUTS).tensors)
-    for size in ((16, 64), (32, 32), (9, 90), (5, 7)):
+    pe_type = 'rpe' if pads else SWIN_BOTH
+    ours = swin(out_indices=(0, 1), out_type='featmap', pad_small_map=pads, pe_type=pe_type).double()
+    weights = recognise(open_file(theirs.state_dict()), LAYOUTS)
+    assert weights.layout == 'mmpretrain'
+    ours.load_state_dict(weights.tensors)
+    for size in ((16, 64), (32, 32), (9, 90), (5, 7)) if pads else ((32, 32), (50, 90), (34, 122)):
         image = torch.randn(2, 3, *size, dtype=torch.float64)
         for mine, other in zip(ours(image), theirs(image), strict=True):
-            torch.testing.assert_close(mine, other, atol=1e-9, rtol=0)
+            # theirs resizes a PE in float32
+            torch.testing.assert_close(mine, other, atol=1e-9 if pads or size == (32, 32) else 5e-6, rtol=0)
 
 
 @pytest.mark.parametrize('pe_type', ['rpe', 'irpe', dict(type='irpe', on='qkv'), 'rope'])
@@ -187,15 +178,3 @@ def test_dropouts():
     torch.testing.assert_close(kept, kept.round(), atol=1e-3, rtol=0)
     assert abs(kept.mean() - 16 * 0.8) < 0.5
     assert swin(qkv_bias=False).layers[0].blocks[0].attn.qkv.bias is None
-
-
-def test_initial_values():
-    model = SwinTransformer(drop_path_rate=0.2)
-    table = model.layers[0].blocks[0].attn.relative_position_bias_table
-    assert 0.015 < table.std() < 0.025
-    assert 0.019 < model.layers[2].blocks[1].attn.qkv.weight.std() < 0.021
-    assert model.layers[2].blocks[1].mlp.fc1.out_features == 4 * 384
-    rates = [getattr(layer.drop_path, 'drop_prob', 0.0) for layer in model.all_layers]
-    assert rates == pytest.approx([0.2 * i / 11 for i in range(12)])
-    assert [layer.attn.shift for layer in model.all_layers] == [0, 3] * 6
-    assert model.norm3.eps == model.patch_embed.norm.eps == model.layers[0].downsample.norm.eps == 1e-5

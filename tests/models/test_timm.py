@@ -1,13 +1,12 @@
 """Every family of timm's plain ViTs: our model with its file gives timm's own features, or the file is refused."""
 
-from unittest import mock
-
 import pytest
 import timm
 import torch
 from checkpoint_helpers import vit_config
 from model_helpers import randomise
-from timm.models import deit, model_entrypoint, vision_transformer
+from timm.models import deit, vision_transformer
+from timm_helpers import families
 
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.inspecting import inspect
@@ -30,40 +29,13 @@ NO_TRACE = ('ResPostBlock',)
 """Names and shapes are those of a plain ViT: the file cannot tell (docs/reference/layouts.md)."""
 
 
-class _Called(Exception):
-    pass
+PLAIN = {'timm.models.vision_transformer': '_create_vision_transformer', 'timm.models.deit': '_create_deit'}
+FAMILIES = families(PLAIN, SIZES, ['vit_*', 'deit*', 'flexivit*'])
 
 
-def switches(name):
-    """The arguments that timm builds a model with; nothing is built."""
-
-    def record(variant, pretrained=False, distilled=False, **kwargs):
-        raise _Called(distilled, kwargs)
-
-    with (
-        mock.patch.object(vision_transformer, '_create_vision_transformer', record),
-        mock.patch.object(deit, '_create_deit', record),
-        pytest.raises(_Called) as called,
-    ):
-        model_entrypoint(name)()
-    return called.value.args
-
-
-def families():
-    found = {}
-    for name in timm.list_models(['vit_*', 'deit*', 'flexivit*']):
-        if model_entrypoint(name).__module__ in (vision_transformer.__name__, deit.__name__):
-            distilled, kwargs = switches(name)
-            kwargs = {key: value for key, value in kwargs.items() if key not in SIZES}
-            found.setdefault(repr((distilled, sorted(kwargs.items(), key=str))), (name, distilled, kwargs))
-    return list(found.values())
-
-
-FAMILIES = families()
-
-
-@pytest.mark.parametrize(('name', 'distilled', 'kwargs'), FAMILIES, ids=[name for name, *_ in FAMILIES])
-def test_a_family_of_timm(tmp_path, name, distilled, kwargs):
+@pytest.mark.parametrize('name', FAMILIES)
+def test_a_family_of_timm(tmp_path, name):
+    distilled, kwargs = FAMILIES[name]
     cls = deit.VisionTransformerDistilled if distilled else vision_transformer.VisionTransformer
     theirs = randomise(cls(**SHAPE, **kwargs))
     path = tmp_path / 'timm.pth'

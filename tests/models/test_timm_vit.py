@@ -1,53 +1,28 @@
-"""``TimmViT``: timm's features for every family of its plain ViTs, and our ViT's where both can express a model."""
-
-from unittest import mock
+"""``TimmViT``: timm's features for every family of its plain ViTs; our ViT has them too, see test_timm.py."""
 
 import pytest
-import timm
 import torch
 from model_helpers import randomise
-from timm.models import deit, eva, model_entrypoint, vision_transformer
 from timm.optim import param_groups_layer_decay
+from timm_helpers import families
 
 import mmlape
 from mmlape.errors import ConfigError
-from mmlape.models import DistilledVisionTransformer, TimmViT, VisionTransformer
+from mmlape.models import TimmViT
 from mmlape.models.position.base import position_parameters
 from mmlape.param_rules import layer_depths
 from mmlape.projects.pe_figures.position import correlation_maps
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
 SIZES = (*TINY, 'img_size', 'patch_size', 'mlp_ratio', 'weight_init', 'ref_feat_shape', 'num_kv_heads')
-CREATED = ((vision_transformer, '_create_vision_transformer'), (deit, '_create_deit'), (eva, '_create_eva'))
+CREATED = {
+    'timm.models.vision_transformer': '_create_vision_transformer',
+    'timm.models.deit': '_create_deit',
+    'timm.models.eva': '_create_eva',
+}
 
 
-class _Called(Exception):
-    pass
-
-
-def switches(name):
-    """The arguments that timm builds a model with, but for its sizes; nothing is built."""
-
-    def record(variant, pretrained=False, distilled=False, **kwargs):
-        raise _Called(distilled, {key: value for key, value in kwargs.items() if key not in SIZES})
-
-    module = model_entrypoint(name).__module__
-    function = next(function for home, function in CREATED if home.__name__ == module)
-    with mock.patch(f'{module}.{function}', record), pytest.raises(_Called) as called:
-        model_entrypoint(name)()
-    return repr((module, called.value.args[0], sorted(called.value.args[1].items(), key=str)))
-
-
-def families():
-    modules = {home.__name__ for home, _ in CREATED}
-    found = {}
-    for name in timm.list_models():
-        if model_entrypoint(name).__module__ in modules:
-            found.setdefault(switches(name), name)
-    return sorted(found.values())
-
-
-FAMILIES = families()
+FAMILIES = sorted(families(CREATED, SIZES))
 
 
 def build(name, sizes=None, **kwargs):
@@ -68,35 +43,6 @@ def test_a_family_has_timms_features(name):
     for one, other in zip(ours, theirs, strict=True):
         assert one.shape[1] == 6 + model.num_prefix
         assert torch.equal(one[:, model.num_prefix :], other)
-
-
-CASES = {
-    'deit': ('deit_small_patch16_224', dict(), 96),
-    'augreg': ('vit_small_patch16_224.augreg_in21k', dict(), 96),
-    'dinov2': ('vit_small_patch14_dinov2', dict(patch_size=14, layer_scale_init_value=1e-5), 518),
-    'dinov2-reg': (
-        'vit_small_patch14_reg4_dinov2',
-        dict(patch_size=14, layer_scale_init_value=1e-5, num_registers=4),
-        518,
-    ),
-    'distilled': ('deit_small_distilled_patch16_224', dict(), 96),
-}
-
-
-@pytest.mark.parametrize('case', CASES)
-def test_our_vit_has_the_same_features(tmp_path, case):
-    """Where a timm model is one of ``VisionTransformer``, both load the same file and give the same numbers."""
-    name, options, size = CASES[case]
-    theirs = randomise(build(name, img_size=size, out_type='raw')).double()
-    torch.save({key.removeprefix('vit.'): value for key, value in theirs.state_dict().items()}, tmp_path / 'timm.pth')
-    arch = dict(embed_dims=48, num_layers=3, num_heads=4, feedforward_channels=192)
-    kind = DistilledVisionTransformer if case == 'distilled' else VisionTransformer
-    init = dict(type='Pretrained', checkpoint=str(tmp_path / 'timm.pth'))
-    ours = kind(arch, size, out_type='raw', init_cfg=init, **options)
-    ours.init_weights()
-    images = torch.randn(1, 3, size, size, dtype=torch.float64)
-    with torch.no_grad():
-        torch.testing.assert_close(theirs(images)[0], ours.double().eval()(images)[0], atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize('name', ['vit_small_patch14_reg4_dinov2', 'eva02_tiny_patch14_224'])

@@ -10,7 +10,7 @@ this order. Any ViT will do, see ``AdapterMixin``; over ours it is ``ViTAdapter`
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,26 +50,6 @@ DEFORM: dict[str, dict[str, Any]] = {
 """Heads and width of the public adapters' deformable attention by size."""
 
 
-class RunsLayers(Protocol):
-    """What the adapter asks of a ViT; ``state`` is whatever its layers pass on beside the tokens."""
-
-    embed_dims: int
-    patch_size: int
-
-    @property
-    def num_layers(self) -> int:
-        """How many layers there are."""
-
-    def embed(self, x: Tensor) -> tuple[Tensor, Any, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), the state, and the patches' grid."""
-
-    def run_layers(self, x: Tensor, state: Any, hw: Grid, start: int, stop: int) -> tuple[Tensor, Any]:
-        """Run layers ``start`` to ``stop`` (exclusive)."""
-
-    def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split tokens (B, P + N, D) into those of the prefix and those of the patches."""
-
-
 class AdapterMixin(nn.Module):
     """The adapter's parts and its forward, for a module that is a ViT or holds one.
 
@@ -79,8 +59,12 @@ class AdapterMixin(nn.Module):
     strides = STRIDES
 
     @property
-    def plain_vit(self) -> RunsLayers:
-        """The ViT below the adapter: by default the module itself."""
+    def plain_vit(self) -> Any:
+        """The ViT below the adapter: by default the module itself.
+
+        It has ``embed_dims``, ``patch_size``, ``num_layers``, ``embed``, ``run_layers`` and ``split_prefix`` as an
+        ``IsotropicBackbone`` has them.
+        """
         return self
 
     def build_adapter(

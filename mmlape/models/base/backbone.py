@@ -4,8 +4,7 @@ building    arguments, initial values, outputs
 layers      which there are, and how deep a parameter is: optimiser, gradient norms, ``frozen_stages``
 position    tables, norms and encodings of the PE: layers and files
 
-Its ``checkpoint_adapter`` answers for files, `mmlape.models.arguments` records and freezes, and
-`mmlape.models.base.figures` shows.
+Its ``checkpoint_adapter`` answers for files, `mmlape.models.arguments` records and freezes.
 """
 
 import copy
@@ -31,7 +30,9 @@ def resize_on_load(model: nn.Module) -> None:
 
 
 def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadata: dict) -> None:
-    model.checkpoint_adapter.note_grid(model, local_metadata)
+    record = model.checkpoint_adapter.record(model)
+    if 'grid' in record:
+        local_metadata['grid'] = tuple(record['grid'])
 
 
 def _resize_loaded(model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args) -> None:

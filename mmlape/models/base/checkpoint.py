@@ -22,7 +22,7 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport, load_pretrained
 from mmlape.checkpoint.metadata import ambiguity, lasting_arguments, mismatch
 from mmlape.checkpoint.targets import Target
 from mmlape.console.log import log
-from mmlape.errors import CheckpointError
+from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models.arguments import changed_arguments, parameters
 from mmlape.models.base.describing import (
     UNTOLD,
@@ -47,7 +47,6 @@ from mmlape.models.base.fitting import (
     resize_inside,
     resized_table,
 )
-from mmlape.models.base.initial_values import initialise
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.position import has_norms_in, joinings
@@ -137,7 +136,15 @@ class CheckpointAdapter:
             log(f'init_weights of {type(model).__name__} has been called more than once.', logging.WARNING)
             return
         if model.init_cfg:
-            initialise(model, model.init_cfg)
+            try:
+                from mmengine.model import initialize
+            except ImportError as error:
+                raise ConfigError(
+                    f'init_cfg={model.init_cfg!r} names an initialiser of MMEngine, which does not import '
+                    f'({error}): install mmengine, or initialise the model by torch.nn.init; '
+                    "dict(type='Pretrained', checkpoint=FILE) needs none"
+                ) from error
+            initialize(model, model.init_cfg)
         for child in model.children():
             if hasattr(child, 'init_weights') and not getattr(child, 'is_init', False):
                 child.init_weights()
@@ -323,12 +330,6 @@ class CheckpointAdapter:
         if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
             return False
         return any(has_norms_in(joining, self.names.norm_places(weights)) for joining in joinings().values())
-
-    def note_grid(self, model: nn.Module, metadata: dict[str, Any]) -> None:
-        """Note the grid of the PE in the metadata of a model's state dict."""
-        record = self.record(model)
-        if 'grid' in record:
-            metadata['grid'] = tuple(record['grid'])
 
     def resize_loaded(self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None) -> None:
         """Resize the PE in a state dict that is loaded, and log what was resized."""

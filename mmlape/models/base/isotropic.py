@@ -3,6 +3,7 @@
 x = [prefix; tokens(image)];  x <- layer_l(x, PE)
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,7 +32,7 @@ class IsotropicBackbone(BaseBackbone):
     """The parts and the outputs that such backbones share.
 
     A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines
-    ``forward``; see ``BaseBackbone`` for what else it must have.
+    ``embed``; see ``BaseBackbone`` for what else it must have.
 
     Attributes:
         arch: Widths, depth and heads.
@@ -130,15 +131,39 @@ class IsotropicBackbone(BaseBackbone):
 
     # running
 
-    def patch_tokens(self, x: Tensor, layers: Sequence[int]) -> tuple[list[Tensor], Grid]:
-        """Return the patch tokens (B, N, D) of some layers, in order, with their position, and the grid."""
+    @abstractmethod
+    def embed(self, x: Tensor) -> tuple[Tensor, Any, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid.
+
+        A subclass may have another state of the forward than the PE, which its ``run_layers`` takes.
+        """
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
+        if self.removal is not None:
+            self.removal.prepare(self, x)
+        layers = sorted(set(self.out_indices))
+        tokens, first, hw = self.layer_tokens(x, layers)
+        outs = {number: self.output(of_layer, hw, number, first) for number, of_layer in zip(layers, tokens)}
+        return tuple(outs[number] for number in self.out_indices)
+
+    def layer_tokens(self, x: Tensor, layers: Sequence[int]) -> tuple[list[Tensor], Any, Grid]:
+        """Return the tokens (B, P + N, D) behind some layers, in order, what the first layer got, and the grid."""
         x, first, hw = self.embed(x)
         found, state, start = [], first, 0
         for number in layers:
             x, state = self.run_layers(x, state, hw, start, number + 1)
             start = number + 1
-            found.append(self.split_prefix(self.normed(x, start == self.num_layers, first))[1])
-        return found, hw
+            found.append(x)
+        return found, first, hw
+
+    def patch_tokens(self, x: Tensor, layers: Sequence[int]) -> tuple[list[Tensor], Grid]:
+        """Return the patch tokens (B, N, D) of some layers, in order, with their position, and the grid."""
+        tokens, first, hw = self.layer_tokens(x, layers)
+        normed = (
+            self.normed(of_layer, number + 1 == self.num_layers, first) for number, of_layer in zip(layers, tokens)
+        )
+        return [self.split_prefix(of_layer)[1] for of_layer in normed], hw
 
     def fit_removal(self, images: Iterable[Tensor], size: Grid) -> None:
         """Compute what ``remove_position`` takes out from batches of normalised images (B, C, *size)."""

@@ -132,7 +132,7 @@ class AttentionPosition:
         return stored
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check whether the tensors of a stored attention module, by name, are those of this kind."""
+        """Check for the tensors of this kind in a stored attention module, by name; asked of kinds of one grid."""
         return False
 
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:

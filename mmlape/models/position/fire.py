@@ -69,10 +69,6 @@ class Fire(OffsetBias):
         hidden = hidden.relu().flatten(0, 1).to(attn.fire_out_weight.dtype)  # (offsets, hidden)
         return of_offsets(attn.fire_out_weight @ hidden.mT + attn.fire_out_bias[:, None], grid)
 
-    def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check for the lengths."""
-        return LENGTH in attn
-
 
 def _shares(attn: nn.Module, axis: int, side: int) -> Tensor:
     """Return s of the offsets of an axis, from 1 - side to side - 1, in float32 at least."""

@@ -239,10 +239,6 @@ class ImageRPE(AttentionPosition):
                 fitted[name] = table.narrow(axis, 0, count)
         return fitted
 
-    def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check for the tables."""
-        return any(name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn)
-
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
         stored_as, steps = self._stored(attn, num_prefix)
@@ -279,11 +275,6 @@ class ImageRPE(AttentionPosition):
         """Return the mean bias over heads; a contextual term depends on the image, so nothing is drawn."""
         if self.mode != 'bias':
             return None
-        buckets = self.buckets.of_grid(grid, 0)
-        zeros = torch.zeros(1, 1, 1, 1)
-        terms = []
-        for side in self.on:
-            for table, ids in zip(self._tables(attn, side), buckets):
-                term = self._term(table.detach().cpu(), zeros, ids, attn.head_dims**-0.5)[0].mean(0)
-                terms.append(term.mT if side == 'q' and self.buckets.reading == 'code' else term)
-        return sum(terms[1:], terms[0])
+        prefix = self.slot.num_prefix
+        tokens = self._tables(attn, self.on[0])[0].new_zeros(1, attn.num_heads, prefix + grid[0] * grid[1], 1)
+        return self.logits(attn, tokens, tokens, grid)[0].mean(0)[prefix:, prefix:]

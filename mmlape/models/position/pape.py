@@ -71,7 +71,3 @@ class ParabolicPosition(AttentionPosition):
         p = F.pad(cells.flatten(0, 1), (0, 0, self.slot.num_prefix, 0))
         p = p - (columns.mean() * weight[:, 0] + rows.mean() * weight[:, 1])
         return p.unflatten(-1, (attn.num_heads, -1)).movedim(1, 0)
-
-    def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check for the directions."""
-        return DIRECTIONS in attn

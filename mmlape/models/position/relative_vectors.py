@@ -32,10 +32,6 @@ class Shaw(ImageRPE):
     def __init__(self, ratio: float = 1.9):
         super().__init__(on=self.sides, ratio=ratio, index='clip', reading='paper')
 
-    def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Leave the tables to iRPE."""
-        return False
-
 
 @POSITION_ENCODINGS.register_module('axial-deeplab')
 class AxialDeepLab(Shaw):
@@ -76,10 +72,6 @@ class Huang(_Bucketed):
         of_keys = gathered(k * scale, attn.rpe_table, ids.mT).mT
         return (gathered(q * scale, attn.rpe_table, ids) + of_keys).to(q.dtype)
 
-    def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check for the table."""
-        return 'rpe_table' in attn
-
 
 @POSITION_ENCODINGS.register_module('transformer-xl')
 class TransformerXL(_Bucketed):
@@ -112,10 +104,6 @@ class TransformerXL(_Bucketed):
         of_keys = (attn.rpe_key_bias * scale) @ k.mT  # (B, heads, 1, N)
         of_offsets = gathered((q + attn.rpe_offset_bias) * scale, table, self.ids(grid, q.device))
         return (of_keys + of_offsets).to(q.dtype)
-
-    def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check for the linear map."""
-        return 'rpe_proj.weight' in attn
 
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return that no tensor depends on the ratio."""

@@ -238,7 +238,3 @@ class MixedRotary(Rotary):
         cells = torch.cartesian_prod(*(torch.arange(side, device=device, dtype=freqs.dtype) for side in grid))
         y, x = cells.unbind(-1)
         return x[:, None] * freqs[0][:, None] + y[:, None] * freqs[1][:, None]  # no matmul, which autocast would round
-
-    def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check for the frequencies."""
-        return 'freqs' in attn

@@ -130,11 +130,16 @@ class SwinTransformer(BaseBackbone):
         self.in_channels = in_channels
         self.arch = _resolve_arch(arch)
         self.embed_dims, self.patch_size = self.arch['embed_dims'], patch_size
-        self.window_sizes = _resolve_windows(window_size, len(self.arch['depths']))
+        stages = len(self.arch['depths'])
+        self.window_sizes = (window_size,) * stages if isinstance(window_size, int) else tuple(window_size)
+        if len(self.window_sizes) != stages:
+            raise ConfigError(f'window_size has {len(self.window_sizes)} values, the model {stages} stages')
         size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
-        _check_sizes(size, patch_size, patch_norm)
+        if min(size) < patch_size:
+            raise ConfigError(f'img_size={size} has a side smaller than patch_size={patch_size}')
+        norms_around(patch_norm)  # refuses norms of tokens + PE
         self.grid: Grid = self.grid_of(size)
-        self.set_outputs(out_type, out_indices, len(self.arch['depths']), 'stage')
+        self.set_outputs(out_type, out_indices, stages, 'stage')
         self.strides = tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
         self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = (interpolate_mode, frozen_stages, pe_hierarchy)
         self.norm_cfg = norm_cfg or dict(type='LN')
@@ -144,7 +149,7 @@ class SwinTransformer(BaseBackbone):
         norm_cfg = {**self.norm_cfg, 'eps': eps}
         self.recorded_arguments = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
-        self.add_tables(len(self.arch['depths']))
+        self.add_tables(stages)
         self.pos_drop = nn.Dropout(drop_rate)
         self.table_windows = table_windows(self.window_sizes, self.grid, pad_small_map)
         attn = dict(
@@ -377,18 +382,3 @@ def _resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str,
             f"pe_type={pe_type!r}; leave it at its default, 'merge'"
         )
     return position
-
-
-def _resolve_windows(window_size: int | Sequence[int], num_stages: int) -> tuple[int, ...]:
-    """Return the side of a window of each stage."""
-    sides = (window_size,) * num_stages if isinstance(window_size, int) else tuple(window_size)
-    if len(sides) != num_stages:
-        raise ConfigError(f'window_size has {len(sides)} values, the model {num_stages} stages')
-    return sides
-
-
-def _check_sizes(img_size: tuple[int, int], patch_size: int, patch_norm: str) -> None:
-    """Check sizes that the parts of the model would take without a word, and the norms of the stem."""
-    if min(img_size) < patch_size:
-        raise ConfigError(f'img_size={img_size} has a side smaller than patch_size={patch_size}')
-    norms_around(patch_norm)  # refuses norms of tokens + PE

@@ -5,7 +5,6 @@ LaPE and Dual PatchNorm are those of ``mmlape.add_lape`` and ``mmlape.add_dual_p
 
 import contextlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -113,8 +112,11 @@ class TimmViT(IsotropicBackbone):
             raise ConfigError(f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True')
         self.source, self.frozen, self.frozen_dtype, self.with_cp = (source, frozen, frozen_dtype, with_cp)
         options = dict(img_size=img_size, patch_size=patch_size, drop_path_rate=drop_path_rate)
-        change = partial(_change, pe_joining=pe_joining, patch_norm=patch_norm)
-        self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {}, change)
+        self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {})
+        if patch_norm != 'none':
+            add_dual_patchnorm(self.vit, patch_norm)
+        if pe_joining != 'default':
+            add_lape(self.vit, pe_joining)
         self._is_tried = False  # whether bfloat16 is right here
         self.recorded_arguments = dict(pe_joining=pe_joining, patch_norm=patch_norm)
         self.embed_dims: int = self.vit.embed_dim
@@ -140,10 +142,6 @@ class TimmViT(IsotropicBackbone):
         """Return the prefix tokens that the tables have rows for: all, or none."""
         names = () if self.vit.no_embed_class else [name.removeprefix(VIT) for name in self.prefix_tokens]
         return {name: getattr(self.vit, name).shape[1] for name in names}
-
-    def table_grid(self, name: str, grid: Grid) -> Grid:
-        """Return the grid of a table, which is that of the tokens."""
-        return grid
 
     def resize_table(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int) -> Tensor:
         """Resize a file's table (1, num_prefix + N_src, D) as timm does."""
@@ -210,18 +208,6 @@ class TimmViT(IsotropicBackbone):
             with torch.autocast(x.device.type, DTYPES[self.frozen_dtype]):
                 yield
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return one output per out index of images (B, C, H, W)."""
-        if self.removal is not None:
-            self.removal.prepare(self, x)
-        x, state, hw = self.embed(x)
-        outs, start = {}, 0
-        for number in sorted(set(self.out_indices)):
-            x, state = self.run_layers(x, state, hw, start, number + 1)
-            start = number + 1
-            outs[number] = self.output(x, hw, number, state)
-        return tuple(outs[number] for number in self.out_indices)
-
     def embed(self, x: Tensor) -> tuple[Tensor, ForwardState, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), what layers need, and the grid.
 
@@ -281,13 +267,6 @@ class TimmViT(IsotropicBackbone):
 def _is_empty(x: Tensor) -> bool:
     """Check for a batch of nothing, whose shape timm's views cannot tell."""
     return not (is_recorded() or len(x))
-
-
-def _change(vit: nn.Module, pe_joining: str, patch_norm: str) -> None:
-    if patch_norm != 'none':
-        add_dual_patchnorm(vit, patch_norm)
-    if pe_joining != 'default':
-        add_lape(vit, pe_joining)
 
 
 def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:

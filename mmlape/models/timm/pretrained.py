@@ -2,7 +2,7 @@
 
 import difflib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import NamedTuple
 
@@ -185,19 +185,11 @@ def skeleton(name: str) -> nn.Module:
     return model
 
 
-def build_vit(
-    source: TimmSource,
-    with_prefix: bool,
-    keep_norm: bool,
-    options: dict,
-    model_args: dict,
-    change: Callable[[nn.Module], None] = lambda vit: None,
-) -> nn.Module:
+def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: dict, model_args: dict) -> nn.Module:
     """Build a plain ViT without head and pooling.
 
     Without class token and registers, or the final norm, if not wanted. ``options`` are arguments
-    of timm's, of which None values are left out, ``model_args`` those of the user, and ``change``
-    changes the model in place.
+    of timm's, of which None values are left out, ``model_args`` those of the user.
 
     Raises:
         ConfigError: If timm does not take the arguments.
@@ -224,5 +216,4 @@ def build_vit(
     vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = (nn.Identity(), nn.Identity(), nn.Identity(), None)
     if not keep_norm:
         vit.norm = nn.Identity()
-    change(vit)
     return vit

@@ -22,12 +22,12 @@ from mmlape.models.vit.layouts import (
     EVA_NAMES,
     LAYOUTS,
     NAMES,
+    OF_UNI_PERCEIVER,
     PYRAMIDS,
     TARGETS,
     is_adapter,
     is_beit,
     is_pyramid,
-    is_uni_perceiver,
     possible_tokens,
     prefix_tokens,
 )
@@ -153,7 +153,7 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
     without_keys = stored or weights.has(r'blocks\.0\.attn\.q_bias')
     rotary = weights.arguments.get('pe_type')
     options = model.position.options().get('pe_type')
-    uni_perceiver = is_uni_perceiver(weights)
+    uni_perceiver = weights.layout in OF_UNI_PERCEIVER
     eps, padding = (model.recorded_arguments.get(key) for key in ('norm_cfg', 'window_padding'))
     after_qkv = padding == 'after-qkv' and is_adapter(weights)
     problems = {

@@ -241,12 +241,12 @@ DINOV2_GIANT = 'dinov2-giant'
 _SPM = r'spm\.stem\.'
 _BEIT = (r'blocks\.0\.attn\.q_bias', rf'(blocks\.0\.attn|rel_pos_bias)\.{TABLE}')
 _IN_UNI_PERCEIVER = (r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight', r'(visual|video)_embed\.')
-ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), as_convolution)
-BEIT = Layout('beit', _BEIT, _from_beit)
-BEIT_ADAPTER = Layout('beit-adapter', (_SPM, *_BEIT), _from_beit)
-UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver, rows=())
-UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver, rows=())
-ADAPTERS = (BEIT_ADAPTER, UNI_PERCEIVER_ADAPTER, ADAPTER)
+OF_UNI_PERCEIVER = ('uni-perceiver', 'uni-perceiver-adapter')
+ADAPTERS = (
+    Layout('beit-adapter', (_SPM, *_BEIT), _from_beit),
+    Layout(OF_UNI_PERCEIVER[1], (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver, rows=()),
+    Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), as_convolution),
+)
 PYRAMIDS = (
     Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
     Layout('vit-baseline', (r'up1\.0\.', r'blocks\.0\.attn\.qkv\.'), as_convolution),
@@ -260,8 +260,8 @@ LAYOUTS = (
     SAM,
     *ADAPTERS,
     *PYRAMIDS,
-    BEIT,
-    UNI_PERCEIVER,
+    Layout('beit', _BEIT, _from_beit),
+    Layout(OF_UNI_PERCEIVER[0], _IN_UNI_PERCEIVER, _from_uni_perceiver, rows=()),
     Layout(
         'deit',
         (r'blocks\.0\.(0\.)?attn\.qkv\.', r'blocks\.0\.(0\.)?mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'),
@@ -316,11 +316,6 @@ def is_beit(weights: Weights) -> bool:
     return all(weights.has(sign) for sign in _BEIT)
 
 
-def is_uni_perceiver(weights: Weights) -> bool:
-    """Check for the layouts of Uni-Perceiver."""
-    return weights.layout in (UNI_PERCEIVER.name, UNI_PERCEIVER_ADAPTER.name)
-
-
 def prefix_tokens(weights: Weights) -> tuple[str, ...]:
     """Return the names of the tokens before the patches."""
     return tuple(name for name in TOKENS if name in weights.tensors)
@@ -355,16 +350,16 @@ def table_tokens(weights: Weights) -> Tokens:
     return {}
 
 
-GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
+TANH_GELU = dict(type='GELU', approximate='tanh')
 LEAF = r'\.(weight|bias)'
 PLAIN = (
     rf'(patch_embed\.proj|norm){LEAF}|cls_token|pos_embed'
     rf'|blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12]){LEAF}'
 )
-_TABLE = ((AbsolutePosition,),)
-_CLASS_TOKEN = {'a class token': 'cls_token'}
-_LAST_NORM = {'a last norm': r'norm\.weight'}
-_PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
+OF_TABLE = ((AbsolutePosition,),)
+CLASS_TOKEN = {'a class token': 'cls_token'}
+LAST_NORM = {'a last norm': r'norm\.weight'}
+PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
 
 
 def to_classifier(tensors: Tensors) -> Tensors:
@@ -407,7 +402,7 @@ TARGETS = {
         to_timm,
         names=rf'{PLAIN}|dist_token|reg_token|(norm_pre|patch_embed\.norm1){LEAF}|blocks\.\d+\.gamma[12]'
         rf'|blocks\.\d+\.((attn|mlp)\.norm|attn\.[qk]_norm){LEAF}',
-        encodings=(*_TABLE, ()),
+        encodings=(*OF_TABLE, ()),
         arguments={
             'pe_joining': ['default'],
             'patch_norm': ['none', 'post', 'post-posemb'],
@@ -422,10 +417,10 @@ TARGETS = {
     'lape': Target(
         to_deit,
         'model',
-        needed={**_CLASS_TOKEN, **_LAST_NORM, 'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}'},
+        needed={**CLASS_TOKEN, **LAST_NORM, 'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}'},
         names=rf'{PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{LEAF}'
         r'|blocks\.\d+\.attn\.relative_position_(bias_table|index)',
-        encodings=(*_TABLE, ('rpe',)),
+        encodings=(*OF_TABLE, ('rpe',)),
         arguments={
             'pe_joining': ['default', 'shared', 'unshared', 'lape'],
             'pe_norm': ['layernorm'],

@@ -109,9 +109,6 @@ class ViTPyramid(VisionTransformer):
 
     def read_layers(self, x: Tensor) -> list[Tensor]:
         """Return the patches (B, N, D) of padded images that the maps are made of."""
-        tokens, pe, hw = self.embed(x)
-        patches = {}
-        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-            tokens, pe = layer(tokens, pe, hw)
-            patches[number] = self.split_prefix(tokens)[1]
+        layers = sorted(set(self.out_indices))
+        patches = dict(zip(layers, self.patch_tokens(x, layers)[0]))
         return [patches[number] for number in self.out_indices]

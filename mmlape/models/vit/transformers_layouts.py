@@ -21,7 +21,11 @@ from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import TABLE
 from mmlape.models.vit.big_vision import stem_order
 from mmlape.models.vit.layouts import (
+    CLASS_TOKEN,
+    LAST_NORM,
     LEAF,
+    OF_TABLE,
+    PE_TABLE,
     PLAIN,
     SHARED_TABLE,
     TANH_GELU,
@@ -259,12 +263,8 @@ LAYOUTS = (
     ),
     _layout('transformers-vit', _layer(_QUERY), **_eps(1e-12)),
 )
-_CLASS_TOKEN = {'a class token': 'cls_token'}
-_LAST_NORM = {'a last norm': r'norm\.weight'}
-_PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
 _SCALED = {'LayerScale': r'blocks\.\d+\.gamma1'}
 _BIASED = {'a bias of queries, keys and values': r'blocks\.0\.attn\.qkv\.bias'}
-_TABLE = ((AbsolutePosition,),)
 _GAMMA, _GATES = r'blocks\.\d+\.gamma[12]', rf'blocks\.\d+\.mlp\.w[123]{LEAF}'
 _QV = r'blocks\.\d+\.attn\.[qv]_bias'
 
@@ -273,7 +273,7 @@ def _target(
     rename: Callable[[Tensors], Tensors],
     names: str,
     needed: Mapping[str, str],
-    encodings: tuple[tuple[str | type, ...], ...] = _TABLE,
+    encodings: tuple[tuple[str | type, ...], ...] = OF_TABLE,
     clashes: Callable[[Weights], list[str]] = rowless_tokens,
     heads: tuple[str, ...] = (),
     rename_table: Callable[[Weights, Tensors], Tensors] | None = None,
@@ -297,7 +297,7 @@ def _of_one_token(weights: Weights) -> list[str]:
     return mean_pooling(weights) + rowless_tokens(weights)
 
 
-_OF_VIT = {**_CLASS_TOKEN, **_LAST_NORM, **_PE_TABLE}
+_OF_VIT = {**CLASS_TOKEN, **LAST_NORM, **PE_TABLE}
 _ANY = dict.fromkeys(('layer_scale_init_value', 'num_registers', 'ffn_type'))
 TARGETS = {
     'transformers-vit': _target(
@@ -319,8 +319,8 @@ TARGETS = {
     'transformers-beit': _target(
         _writer(BEIT, '', {}),
         rf'{PLAIN}|{_QV}|{_GAMMA}|blocks\.\d+\.attn\.{TABLE}',
-        {**_CLASS_TOKEN, 'biases of queries and values alone': r'blocks\.0\.attn\.q_bias'},
-        ((), ('beit',), *_TABLE, (AbsolutePosition, 'beit')),
+        {**CLASS_TOKEN, 'biases of queries and values alone': r'blocks\.0\.attn\.q_bias'},
+        ((), ('beit',), *OF_TABLE, (AbsolutePosition, 'beit')),
         qkv_bias=['qv'],
         **dict.fromkeys(('layer_scale_init_value', 'final_norm', 'window_padding')),
     ),
@@ -335,7 +335,7 @@ TARGETS = {
     'transformers-dinov3': _target(
         _writer(DINOV3, '', {}, _to_dinov3),
         rf'(?!pos_embed)({PLAIN}|reg_token|{_GAMMA}|{_GATES}|{_QV})',
-        {**_CLASS_TOKEN, **_LAST_NORM, **_SCALED},
+        {**CLASS_TOKEN, **LAST_NORM, **_SCALED},
         (('rope',),),
         _other_rope,
         qkv_bias=None,
@@ -351,7 +351,7 @@ TARGETS = {
     'transformers-siglip': _target(
         _writer(TOWER, 'vision_model.', {}, _to_tower),
         rf'(?!cls_token)({PLAIN})',
-        {**_LAST_NORM, **_PE_TABLE, **_BIASED},
+        {**LAST_NORM, **PE_TABLE, **_BIASED},
         with_cls_token=[False],
     ),
 }

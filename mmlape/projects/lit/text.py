@@ -13,7 +13,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 
 
 class TextTransformer(BaseModule):
@@ -152,8 +152,7 @@ class TransformersText(BaseModule):
 
     def __init__(self, name: str, pool: str = 'cls', pretrained: bool = True, init_cfg: dict | None = None) -> None:
         super().__init__(init_cfg)
-        if pool not in ('cls', 'mean'):
-            raise ConfigError(f'TransformersText: unknown pool={pool!r}; choose one of: cls, mean')
+        require_choice('pool', pool, ('cls', 'mean'), 'TransformersText: ')
         self.name, self.pool, self.pretrained = name, pool, pretrained
         self.encoder = _library().AutoModel.from_config(_loaded('AutoConfig', name))
         if getattr(self.encoder, 'pooler', None) is not None:

@@ -10,7 +10,7 @@ from mmlape.console.figures import look, save_figure, tidy, wrapped
 from mmlape.console.tables import print_table, text_table
 from mmlape.files import write_json
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.balance import Balance, measure_balance
+from mmlape.projects.pe_figures.balance_hook import Balance, measure_balance
 from mmlape.projects.pe_figures.bias_maps import read_images
 
 LAST = {

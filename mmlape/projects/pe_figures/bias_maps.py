@@ -17,8 +17,8 @@ from mmlape.console.figures import save_figure, wrapped
 from mmlape.errors import ConfigError
 from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.figures import attended_grids
 from mmlape.models.grid import Grid
+from mmlape.projects.pe_figures.position import attended_grids
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 """Of ImageNet. A backbone does not say how its images were normalised; big_vision's form has 127.5

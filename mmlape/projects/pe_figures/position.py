@@ -26,7 +26,6 @@ from mmlape.console.terminal import console
 from mmlape.errors import ConfigError
 from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.figures import attended_grids, layer_positions, shown_encodings
 from mmlape.models.grid import Grid
 
 COSINE, TERM = 'cosine similarity', 'relative bias, mean over heads'
@@ -34,23 +33,38 @@ MOST_ROWS = 256  # of a map, that the locality is computed from
 MOST_CELLS = 1024  # a side, of a map that is kept
 
 
-def token_grid(model: BaseBackbone, size: Grid | None) -> Grid:
-    """Return the tokens' grid of an image of ``size`` (height, width) pixels.
+def attended_grids(model: BaseBackbone, grid: Grid) -> list[Grid]:
+    """Return the grid of the tokens that attend to one another in each layer: of a window, where there are windows."""
+    return [layer.attention.attended_grid(of) for layer, of in zip(model.all_layers, model.layer_grids(grid))]
 
-    By default, the one of the PE.
+
+@torch.no_grad()
+def layer_positions(model: BaseBackbone, grid: Grid) -> Iterator[Tensor]:
+    """Yield the PE of the patch tokens as each layer's attention sees it, (N, D) a layer.
+
+    The joining runs on tokens that are zero everywhere, so that only the PE is left.
     """
-    return model.grid if size is None else model.grid_of(size)
+    pe = model.position_stream(grid, 0)
+    x = model.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
+    norm_pre = getattr(model, 'norm_pre', None)
+    x = x if norm_pre is None else norm_pre(x)
+    for number, (layer, of_layer) in enumerate(zip(model.all_layers, model.layer_grids(grid))):
+        x, seen, pe = layer.join_position(x, pe)
+        yield seen[0]
+        x, pe = model.change_stage(number, x, pe, of_layer)
+
+
+@torch.no_grad()
+def shown_encodings(model: BaseBackbone, grid: Grid) -> Iterator[Tensor | None]:
+    """Yield what a figure shows of the first encoding inside each layer's attention, (N, N), or None."""
+    for layer, of_layer in zip(model.all_layers, attended_grids(model, grid)):
+        shown = (encoding.drawn(layer.attention, of_layer) for encoding in layer.attention.encodings)
+        yield next((values for values in shown if values is not None), None)
 
 
 @torch.no_grad()
 def pe_table(model: BaseBackbone, grid: Grid) -> Tensor:
-    """Return the PE before any layer, resized to a grid, (N, D); of several tables the first one.
-
-    Raises:
-        ConfigError: If the model has no absolute PE.
-    """
-    if model.position.absolute is None:
-        raise ConfigError(f'{type(model).__name__} has no absolute position embedding to look at')
+    """Return the absolute PE before any layer, resized to a grid, (N, D); of several tables the first one."""
     pe = model.position_stream(grid, 0)
     return (pe[0] if isinstance(pe, tuple) else pe)[0].detach()
 
@@ -128,7 +142,7 @@ def view_positions(
     Raises:
         ConfigError: If there is no such layer or token, or no position encoding.
     """
-    grid = token_grid(model, size)
+    grid = model.grid if size is None else model.grid_of(size)
     token = token or (grid[0] // 2, grid[1] // 2)
     unknown = [layer for layer in layers if not 0 <= layer < model.num_layers]
     if unknown:
@@ -283,8 +297,8 @@ def write_figures(
     views = [view_positions(model, name, size, token, layers) for name, model in models.items()]
     files = [draw_positions(views, out / 'position_correlation.png')]
     tables = {
-        name: pe_table(model, token_grid(model, size)).cpu().numpy()
-        for name, model in models.items()
+        view.name: pe_table(model, view.grid).cpu().numpy()
+        for view, model in zip(views, models.values())
         if model.position.absolute is not None
     }
     if tables:
@@ -338,10 +352,7 @@ def numbers_table(views: Sequence[PositionView]) -> None:
     for view in views:
         rows, columns = view.grid
         keys = ('mean', 'beside', 'above', 'locality')
-        numbers = []
-        for layer in view.layers:
-            texts = [f'{layer.numbers[key]:.3f}' for key in keys]
-            numbers.append((layer.label, *texts))
+        numbers = [(layer.label, *(f'{layer.numbers[key]:.3f}' for key in keys)) for layer in view.layers]
         table = text_table(('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers)
         out.print(console_table(table, f'{view.name}: {view.measure} on {rows} x {columns} tokens'))
     out.print(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
+from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import Grid
 from mmlape.projects.plain_detr.boxes import Boxes, decode
 from mmlape.projects.plain_detr.layers import (
@@ -107,7 +108,7 @@ class PlainDETRNet(nn.Module):
                 if value.ndim > 1:
                     nn.init.xavier_uniform_(value)
         nn.init.normal_(self.level_embed)
-        self.layers.apply(_init_linear)
+        self.layers.apply(init_linear)
         nn.init.xavier_uniform_(self.input_proj[0].weight)
         nn.init.zeros_(self.input_proj[0].bias)
         for classes, perceptron in zip(self.class_embed, self.bbox_embed):
@@ -221,10 +222,3 @@ def _padding(valid: Sequence[Grid], grid: Grid, device: torch.device) -> Tensor:
     cells = torch.tensor(valid, device=device)
     rows, columns = (torch.arange(side, device=device) for side in grid)
     return (rows[None, :, None] >= cells[:, :1, None]) | (columns >= cells[:, 1:, None])
-
-
-def _init_linear(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

@@ -23,8 +23,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.training.frozen.shared import outermost_frozen
 from mmlape.models.grid import Grid
 from mmlape.models.removal import remove_position
-from mmlape.projects.probe.images import find_images, patch_pixels, read_images
-from mmlape.projects.probe.models import Probed, open_probed
+from mmlape.projects.probe.models import Probed, find_images, open_probed, patch_pixels, read_images
 from mmlape.projects.probe.ridge import Moments, fit, squared_error, variance
 
 FOLDS = 5

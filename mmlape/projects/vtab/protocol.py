@@ -9,7 +9,7 @@ is tested twice.
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -252,39 +252,29 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
     part of.
     """
     averages = means(results, sets)
-    measured: dict[int, dict[str, float]] = {seed: {} for seed in options.seeds}
-    figures, chosen = {}, []
-    for result in results:
-        name = result.vtab_set.name
-        _add(measured, name, result.test or {})
-        if result.test:
-            chosen.append(name)
-        if result.vtab_set.figure is not None:
-            figures[name] = f'{result.vtab_set.figure:.1f}'
-    for mean in averages:
-        _add(measured, mean.title, mean.test)
-        if mean.test:
-            chosen.append(mean.title)
-        if mean.paper is not None:
-            figures[mean.title] = f'{mean.paper:.1f}'
-    for result in results:
-        for rate, entry in result.validation.items():
-            _add(measured, f'{result.vtab_set.name}, validation at {rate:g}', entry.values)
+    tests = {result.vtab_set.name: result.test or {} for result in results} | {one.title: one.test for one in averages}
+    papers = {result.vtab_set.name: result.vtab_set.figure for result in results}
+    papers |= {one.title: one.paper for one in averages}
+    validations = {
+        f'{result.vtab_set.name}, validation at {rate:g}': entry.values
+        for result in results
+        for rate, entry in result.validation.items()
+    }
+    measured = {
+        seed: {metric: values[seed] for metric, values in {**tests, **validations}.items() if seed in values}
+        for seed in options.seeds
+    }
+    figures = {name: f'{figure:.1f}' for name, figure in papers.items() if figure is not None}
     quoted = Quotation(sets.paper, sets.runs, f'VTAB-1k, {sets.model}', figures)
     arm = ArmRuns(
         Path(options.work_dir).resolve().name,
-        metrics=chosen,
+        metrics=[name for name, values in tests.items() if values],
         measured=measured,
         paper=PaperFigures(quotations=(quoted,) if figures and sets.model else ()),
     )
     report = build([arm], 'VTAB-1k', notes=tuple(_notes(results, averages, options, sets)))
     table = sets_table(report, results, averages, sets.model if figures else None)
     return replace(report, first=(Section('table', table),))
-
-
-def _add(measured: dict[int, dict[str, float]], metric: str, values: Mapping[int, float]) -> None:
-    for seed, value in values.items():
-        measured.setdefault(seed, {})[metric] = value
 
 
 def _notes(results: Sequence[SetResult], averages: Sequence[Mean], options: Options, sets: VtabSets) -> Iterator[str]:

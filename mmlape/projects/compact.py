@@ -9,22 +9,26 @@ The residual stream itself is normed before the MLP, so a PE added at the input 
 every layer. Parameter names are those of the public code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlape.checkpoint.key_maps import Layout, NameTable, Tensors, Weights, rename_keys
+from mmlape.checkpoint.targets import Target
 from mmlape.errors import ConfigError, require_choice
+from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.initial_values import init_linear
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone, build_norm_pre
+from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import Grid, require_patch
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer
 from mmlape.models.model_names import VARIANTS, name_models, resolve_arch
 from mmlape.models.named_layers import build_norm
-from mmlape.models.position import Joining, PositionType, Stream, resolve_position
-from mmlape.projects.compact.checkpoint import CompactCheckpointAdapter
+from mmlape.models.position import AbsolutePosition, Joining, PositionType, Stream, resolve_position
 
 
 class PatchTokenizer(PatchEmbed):
@@ -145,6 +149,61 @@ ARCHS = {
 }
 
 
+# files: the public layout, both ways
+
+CLASS_TOKEN, POOL = 'class_emb', 'attention_pool.'
+NAMES = TensorNames('positional_emb', attn='self_attn.')
+
+PUBLIC_NAMES = NameTable({'classifier.fc.': 'head.fc.', 'tokenizer.': 'tokenizer.', 'classifier.': ''})
+
+
+def _to_public(tensors: Tensors) -> Tensors:
+    return PUBLIC_NAMES.write(rename_keys(tensors, [(r'^head\.(?!fc\.)', 'head.fc.')]))
+
+
+LAYOUTS = (
+    Layout(
+        'compact-transformers',
+        (r'classifier\.blocks\.0\.self_attn\.qkv\.', r'tokenizer\.conv_layers\.'),
+        PUBLIC_NAMES.read,
+    ),
+    Layout('compact', (r'blocks\.0\.self_attn\.qkv\.', r'tokenizer\.conv_layers\.')),
+)
+
+
+def _other_pooling(weights: Weights) -> list[str]:
+    """Return what pools the tokens otherwise than by the class token or by sequence pooling."""
+    if CLASS_TOKEN not in weights.tensors and not weights.has(POOL):
+        return ['a model without pooling']
+    pooled = weights.recorded.get('out_type', 'cls_token')
+    other = weights.head_tensors and pooled not in ('cls_token', 'sequence_pool')
+    return [f'a head on out_type={pooled!r}'] if other else []
+
+
+PUBLIC = Target(
+    _to_public,
+    names=r'tokenizer\.conv_layers\.\d+\.0\.\w+|positional_emb|class_emb|(attention_pool|norm)\.\w+'
+    r'|blocks\.\d+\.(pre_norm|norm1|linear[12]|self_attn\.(qkv|proj))\.\w+',
+    encodings=((AbsolutePosition,), ()),
+    arguments={'pe_joining': ['default'], 'patch_norm': ['none'], 'out_type': None},
+    clashes=_other_pooling,
+)
+
+
+class CompactCheckpointAdapter(CheckpointAdapter):
+    """The public code's names, with ``classifier.`` and without."""
+
+    public_layouts = LAYOUTS
+    public_targets: ClassVar[Mapping[str, Target]] = {'compact-transformers': PUBLIC}
+    names = NAMES
+    assumed_arguments: ClassVar[Mapping[str, Any]] = {'patch_norm': 'none'}
+
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what the public weights want."""
+        unknown = weights.normalisation is None
+        return ["images: the public weights want their dataset's mean and std"] * unknown
+
+
 def _paper_name(arch: str | dict) -> str:
     """Return the family of an arch as the papers name it."""
     arch = ARCHS[arch] if isinstance(arch, str) else arch
@@ -263,16 +322,6 @@ class CompactTransformer(IsotropicBackbone):
             nn.init.kaiming_normal_(module.weight)
         elif module is self and self.num_prefix:
             nn.init.zeros_(self.class_emb)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
-        x, first_pe, hw = self.embed(x)
-        outs, pe = {}, first_pe
-        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
-            if number in self.out_indices:
-                outs[number] = self.output(x, hw, number, first_pe)
-        return tuple(outs[number] for number in self.out_indices)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
