@@ -145,7 +145,7 @@ def test_a_frozen_backbone_returns_its_patches_without(build, tmp_path):
         else:
             with pytest.raises(ConfigError, match='of images of 32x32, not of 48x48: `mmlape probe'):
                 again(images(1, 48))
-            with pytest.raises(ConfigError, match=f'complete patches, such as by .*pad_size_divisor={model.patch_size}'):
+            with pytest.raises(ConfigError, match=f'complete patches, such as by .*={model.patch_size}'):
                 again(images(1, 50))
 
 
