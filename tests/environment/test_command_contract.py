@@ -146,7 +146,7 @@ COMMANDS_CALLED = {
         {
             'mmlape.lab.experiments.status.rows': [],
             'mmlape.lab.experiments.status.watch': None,
-            'mmlape.lab.experiments.status.table': '',
+            'mmlape.lab.experiments.status.print_rows': None,
             'mmlape.lab.experiments.status.as_json': '[]',
             'mmlape.lab.training.frozen.describe_stored': '',
         },
@@ -159,7 +159,7 @@ COMMANDS_CALLED = {
                 SimpleNamespace(baseline_line='', excluded=[], warnings=[]),
                 [Path('a')],
             ),
-            'mmlape.lab.experiments.report.console_table': '',
+            'mmlape.lab.experiments.report.print_results': None,
             'mmlape.lab.experiments.report.comparison_lines': [],
         },
     ),

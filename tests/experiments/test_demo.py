@@ -10,11 +10,12 @@ from mmlape.lab.experiments import demo as module
 
 
 def test_an_experiment_starts_from_the_last_checkpoint_of_another(tmp_path):
-    (folder := tmp_path / 'deit-mini_1xb32-5e_mini-digits' / 'seed_121').mkdir(parents=True)
-    for step in (50, 200, 150):
-        (folder / f'iter_{step}.pth').touch()
-    arm = module.SEGMENTERS[0].arm(tmp_path, tmp_path / 'mini')
-    assert arm.cfg_options[-1].endswith('seed_121/iter_200.pth')
+    for name in ('deit-mini', 'deit-mini-lape'):
+        (folder := tmp_path / f'{name}_1xb32-5e_mini-digits' / 'seed_121').mkdir(parents=True)
+        for step in (50, 200, 150):
+            (folder / f'iter_{step}.pth').touch()
+    arm = [*module.stages(tmp_path, tmp_path / 'mini')][2]['Segmenter, default PE']
+    assert f'model.backbone.init_cfg.checkpoint={folder}/iter_200.pth'.replace('-lape', '') in arm.cfg_options
     assert max(module.IMAGES) < MiniOptions().val
 
 
@@ -30,8 +31,8 @@ sys.exit(main(['demo', '--data', 'mini', '--work-dir', 'demo', '--shorten', '0.0
 """The command on three images of validation; the last of the demo's own is the twenty-second."""
 SOME = """
 names = ('DeiT, LaPE', 'Mask R-CNN ViT-Adapter, LaPE', 'Segmenter, LaPE')
-for stage in ('PRETRAINED', 'ADAPTERS', 'SEGMENTERS'):
-    setattr(demo, stage, [one for one in getattr(demo, stage) if one.name in names])
+every, demo.DEIT = demo.stages, demo.DEIT_LAPE
+demo.stages = lambda *folders: ({name: stage[name] for name in stage if name in names} for stage in every(*folders))
 """
 NO_REPORT = 'demo._predictions = lambda *_: sys.exit()'
 
@@ -44,7 +45,8 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path, 
     printed = run(sys.executable, '-c', CALL.format(change=some), cwd=tmp_path)
     folder = tmp_path / 'demo' / 'report'
     report, page = (folder / 'report.md').read_text(), (folder / 'index.html').read_text()
-    steps = [step.name for step in (*module.ADAPTERS, *module.SEGMENTERS) if not some or step.name in some]
+    steps = ['Mask R-CNN ViT-Adapter, LaPE', 'Segmenter, LaPE']
+    steps += [] if some else ['UperNet ViT-Adapter, LaPE', 'Segmenter, default PE']
     for name in ('DeiT, LaPE', *steps):
         assert name in report and name in page and name in printed
     linked = [line.split('(')[-1].rstrip(')') for line in report.splitlines() if line.startswith('![')]

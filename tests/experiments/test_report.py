@@ -16,7 +16,7 @@ from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.files import write_json
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
+from mmlape.lab.experiments.report import average, build, document, figures, write_report
 from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
@@ -28,7 +28,7 @@ VOID = {'meta', 'img', 'br', 'link', 'input', 'hr'}
 
 
 def _arms(work_dir):
-    return [ArmRuns(name, runs) for name, runs in read_arms(work_dir).items()]
+    return [average(name, runs) for name, runs in read_arms(work_dir).items()]
 
 
 @pytest.fixture(scope='module')

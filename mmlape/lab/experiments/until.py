@@ -12,7 +12,7 @@ from mmlape.errors import ConfigError, listed
 from mmlape.files import read_json, write_json
 from mmlape.lab.decoding import Seed, decode, encode
 from mmlape.lab.evaluation.metric_names import label
-from mmlape.lab.experiments.report.arms import ArmRuns, average
+from mmlape.lab.experiments.report.arms import average
 from mmlape.lab.experiments.sequential import Look, SequentialPlan, looks
 from mmlape.lab.experiments.statistics import DECISIONS, LEAST, pooled, seeds_needed
 from mmlape.lab.runs.run import Run, read_seeds
@@ -97,7 +97,7 @@ class UntilStudy:
         early chooses, and a decision stays when a failed seed is trained again.
         """
         runs = {name: read_seeds(self.work_dir / name, self.seeds) for name in self.arms}
-        results = [average(ArmRuns(name, of_arm), self.allow_software) for name, of_arm in runs.items()]
+        results = [average(name, of_arm, allow_software=self.allow_software) for name, of_arm in runs.items()]
         metrics = {result.name: result.metrics[0] for result in results if result.counted and result.metrics}
         if len(set(metrics.values())) > 1:
             named = ', '.join(f'{name} {metric}' for name, metric in metrics.items())

@@ -19,14 +19,13 @@ from mmengine.config import Config
 
 from mmlape.console.page import Section
 from mmlape.console.tables import text_table
-from mmlape.console.terminal import console
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n, number, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
-from mmlape.lab.experiments.multi_seed import plan_table
+from mmlape.lab.experiments.multi_seed import print_plan
 from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
-from mmlape.lab.experiments.report import ArmRuns, Report, build
+from mmlape.lab.experiments.report import Report, average, build
 from mmlape.lab.experiments.scheduler import Progress, Scheduler
 from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.extension import PaperFigures, Quotation
@@ -92,7 +91,7 @@ def run_sets(
         check_precision(study.options.amp)
     plan = _set_by_set(study)
     if dry_run:
-        console().print(plan_table(plan, launcher))
+        print_plan(plan, launcher)
         return []
     log = functools.partial(print, flush=True)
     log(launcher.describe())
@@ -271,7 +270,7 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         for rate, entry in result.validation.items():
             _add(measured, f'{result.vtab_set.name}, validation at {rate:g}', entry.values)
     quoted = Quotation(sets.paper, sets.runs, f'VTAB-1k, {sets.model}', figures)
-    arm = ArmRuns(
+    arm = average(
         Path(options.work_dir).resolve().name,
         metrics=chosen,
         measured=measured,
