@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         args.metric,
         args.allow_different_software,
         first=parts(verdicts) if verdicts else (),
-        usual=until.arms[0] if until else None,
+        usual=until.baseline if until else None,
     )
     print_results(report)
     if report.baseline_line:

@@ -31,8 +31,7 @@ def config_path(name: str) -> str:
         ConfigError: There is no such config; the message lists similar names.
     """
     configs = mim_root() / 'configs'
-    relative = name.removeprefix(PREFIX)
-    relative = relative if relative.endswith('.py') else f'{relative}.py'
+    relative = f'{name.removeprefix(PREFIX).removesuffix(".py")}.py'
     path = configs / relative
     if path.is_file():
         return str(path)

@@ -25,7 +25,7 @@ FILES = {
 
 def test_a_damaged_file_of_a_study_changes_no_answer(tmp_path, capsys):
     """Of status, of the report, and of a plan that is given again."""
-    until = UntilStudy(tmp_path, ('base', 'arm'), (1, 2, 3, 4), 0.3)
+    until = UntilStudy('base', ['arm'], [1, 2, 3, 4], 0.3, work_dir=tmp_path)
     until.fix()
     write_order(tmp_path, ['base', 'arm'])
     for name, score in (('base', 50.0), ('arm', 52.0)):

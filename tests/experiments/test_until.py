@@ -19,7 +19,7 @@ from mmlape.lab.experiments import scheduler
 from mmlape.lab.experiments.multi_seed import _run_until
 from mmlape.lab.experiments.sequential import SequentialPlan, decide, looks
 from mmlape.lab.experiments.statistics import NO_SPREAD
-from mmlape.lab.experiments.until import FILE, UntilStudy, _create, as_json, exit_status, read_until
+from mmlape.lab.experiments.until import FILE, UntilStudy, as_json, exit_status, read_until
 from mmlape.lab.runs.run import read_run
 
 STUDIES = 5000
@@ -88,7 +88,7 @@ def test_a_look_by_scipy():
 
 
 def study(folder, seeds=range(1, 7), margin=0.3, **more):
-    return UntilStudy(folder, ('base', 'arm'), tuple(seeds), margin, **more)
+    return UntilStudy('base', ['arm'], list(seeds), margin, work_dir=folder, **more)
 
 
 class Scored(Instant):
@@ -120,7 +120,7 @@ def test_failures_retries_and_lost_runs_change_no_decision(tmp_path, monkeypatch
         random, folder = np.random.default_rng([images, number]), tmp_path / str(number)
         drawn = 100 * np.round(images * random.normal([[0.8], [0.81], [0.9]], 0.01, (3, 7))) / images
         scores = {arm: dict(zip(seeds, row.tolist())) for arm, row in zip(arms, drawn)}
-        until = UntilStudy(folder, arms, tuple(seeds), 3.0)
+        until = UntilStudy(arms[0], [*arms[1:]], list(seeds), 3.0, work_dir=folder)
         _, better, worse = decide(until.plan, drawn[1:], drawn[:1].repeat(2, 0))
         final = [looks(until.plan, scores[arm], scores['base'], seeds)[-1].decision for arm in arms[1:]]
         assert [decision == 'better' for decision in final] == better.tolist()
@@ -211,7 +211,7 @@ def test_verdicts_have_a_sentence_a_line_and_a_status(tmp_path, shift, decision,
         write_run(tmp_path / 'arm', seed, 50 + shift + 0.01 * ((seed * 5) % 7))
     verdicts = study(tmp_path).verdicts()
     assert exit_status(verdicts) == status and exit_status(verdicts[:0]) == 1
-    _create(tmp_path / FILE, study(tmp_path).fixed)
+    write_json(tmp_path / FILE, encode(study(tmp_path)))
     assert main(['report', str(tmp_path)]) == 0
     assert f'| arm | 3 | {verdicts[0].looks[0].mean:+.2f} |' in (tmp_path / 'report' / 'report.md').read_text()
     row = json.loads(as_json(verdicts))[0]
@@ -236,8 +236,6 @@ def test_a_plan_cannot_change_once_it_is_fixed(tmp_path):
         with pytest.raises(ConfigError, match=reason):
             study(tmp_path / 'new', **change).fix()
     text = (tmp_path / FILE).read_text()
-    _create(tmp_path / FILE, study(tmp_path, margin=0.5).fixed)
-    assert (tmp_path / FILE).read_text() == text, 'the first of two processes has written it'
     write_run(tmp_path / 'base', 1, 50.0)
     write_run(tmp_path / 'arm', 1, {'accuracy/top1': 50.0})
     with pytest.raises(ConfigError, match='other metrics'):

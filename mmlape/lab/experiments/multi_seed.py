@@ -63,8 +63,8 @@ def run_study(
 def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher) -> int:
     """Start seeds while an arm is undecided, print each look, and return the exit status of the decisions."""
     until.fix()
-    write_order(until.work_dir, until.arms)
-    baseline, told, undecided = until.arms[0], set[str](), set[str]()
+    write_order(until.work_dir, [until.baseline, *until.arms])
+    told, undecided = set[str](), set[str]()
 
     def look(_: PlannedRun | None = None) -> None:
         verdicts = until.verdicts()
@@ -81,8 +81,8 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
         """Return whether a seed may count: its arm is undecided, and none before it has failed here."""
         place = until.seeds.index(planned.run.seed)
         failed = {one.arm.name for one in scheduler.failed if until.seeds.index(one.run.seed) < place}
-        arms = set() if baseline in failed else undecided - failed
-        return bool(arms) if planned.arm.name == baseline else planned.arm.name in arms
+        arms = set() if until.baseline in failed else undecided - failed
+        return bool(arms) if planned.arm.name == until.baseline else planned.arm.name in arms
 
     look()
     log = functools.partial(print, flush=True)

@@ -179,19 +179,10 @@ def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
     beside = [] if str(config).startswith(PREFIX) else [Path(folder)]
     for place in (*beside, _packaged()):
         for file in _study_files(place):
-            named = _named_arm(file, name)
-            arms = read_study(file).arms if named else ()
-            for arm in arms:
-                if arm.name == named:
-                    return read_study(file), arm
-    return None
-
-
-def _named_arm(file: Path, name: str) -> str | None:
-    """Return which arm of a study file 'FILE.yml:ARM' or 'FILE-ARM.py' names; None for another file's."""
-    for start in (f'{file.name}:', f'{file.stem}-'):
-        if name.startswith(start):
-            return name.removeprefix(start).removesuffix('.py')
+            study = read_study(file) if name.startswith((f'{file.name}:', f'{file.stem}-')) else None
+            for arm in study.arms if study else ():
+                if name.removesuffix('.py') in (f'{file.name}:{arm.name}', f'{file.stem}-{arm.name}'):
+                    return study, arm
     return None
 
 
