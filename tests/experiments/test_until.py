@@ -15,6 +15,7 @@ from test_scheduler import Instant, planned
 from mmlape.cli import main
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import read_json, write_json
+from mmlape.lab.decoding import encode
 from mmlape.lab.experiments import scheduler
 from mmlape.lab.experiments.multi_seed import _run_until
 from mmlape.lab.experiments.sequential import SequentialPlan, decide, looks
