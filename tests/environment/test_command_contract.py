@@ -371,9 +371,8 @@ COMMANDS_CALLED = {
     'install-ops': Command(
         '',
         {
-            'mmlape.openmmlab.mmcv_ops.ops_in_use': 'none',
+            'mmlape.openmmlab.mmcv_ops.installed_ops': None,
             'mmlape.openmmlab.mmcv_ops.install_ops': 'file',
-            'mmlape.openmmlab.mmcv_ops.remove_ops': 'file',
         },
     ),
 }
