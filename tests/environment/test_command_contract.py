@@ -369,11 +369,7 @@ COMMANDS_CALLED = {
         '', {'mmlape.lab.environment.doctor.stack_problems': [], 'mmlape.lab.environment.packages.installed': None}
     ),
     'install-ops': Command(
-        '',
-        {
-            'mmlape.openmmlab.mmcv_ops.installed_ops': None,
-            'mmlape.openmmlab.mmcv_ops.install_ops': 'file',
-        },
+        '', {'mmlape.openmmlab.mmcv_ops.installed_ops': None, 'mmlape.openmmlab.mmcv_ops.install_ops': 'file'}
     ),
 }
 
