@@ -177,7 +177,7 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
         ('base: tiny.py\narms: [', 'bad.yml:3 does not parse'),
         ('base: tiny.py\narms: {a: {overrides: [1]}}', 'arm a.overrides=[1] is not an object'),
         ('base: tiny.py\narms: {a: {overrides: {1: 2}}}', 'bad.yml: arm a.overrides=1 is not a key of a config'),
-        ('base: mmlape::nothing\narms: {a: }', 'bad.yml: arm a: base: no config mmlape::nothing.py'),
+        ('base: mmlape::nothing\narms: {a: }', 'bad.yml: arm a: base: config mmlape::nothing does not exist'),
         ('base: tiny.py\narms: {a: {overrides: {trian_cfg.max_iters: 3}}}',
          "bad.yml: arm a: overrides: trian_cfg.max_iters: "),
         ('base: tiny.py\narms: {a: {overrides: {param_scheduler.7.end: 3}}}',

@@ -195,8 +195,6 @@ class Study:
 
     def __post_init__(self) -> None:
         check_names_and_seeds(self.arms, self.seeds)
-        if self.processes < 1:
-            raise ConfigError(f'--processes {self.processes}: at least one')
         self.options = train_options(self.extra)
         _require_own(self.options)
         for arm in self.arms:
