@@ -11,6 +11,7 @@ import pytest
 import synthetic
 from each import each
 from synthetic import settings, write_log, write_run, write_study
+from told import keep_figures
 
 from mmlape.cli import main
 from mmlape.console.figures import look, wrapped
@@ -261,8 +262,9 @@ def test_a_band_is_mean_and_deviation_at_common_iterations():
     assert len(long.steps) == MOST_POINTS and long.mean == pytest.approx(long.steps)
 
 
-def test_names_from_files_reach_no_terminal_and_no_spreadsheet_as_code(tmp_path, capsys):
+def test_names_from_files_reach_no_terminal_and_no_spreadsheet_as_code(tmp_path, monkeypatch, capsys):
     """Of arms, classes, machines and reasons; the numbers beside them stay numbers."""
+    keep_figures(monkeypatch)
     code, formulas = '\x1b]0;evil\x07\x1b[2J\x9b1m\u202e', ('=HYPERLINK(1)', '@sum', '+1+1', '-2+3')
     for name in (f'=cmd|calc{code}', f'@lape{code}'):
         classes = {f'{start}{code}': 30.0 + place for place, start in enumerate(formulas)}
