@@ -178,9 +178,9 @@ def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
     folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
     beside = [] if str(config).startswith(PREFIX) else [Path(folder)]
     for place in (*beside, _packaged()):
-        for file in _study_files(place):
-            study = read_study(file) if name.startswith((f'{file.name}:', f'{file.stem}-')) else None
-            for arm in study.arms if study else ():
+        for file in _study_files(place, name):
+            study = read_study(file)
+            for arm in study.arms:
                 if name.removesuffix('.py') in (f'{file.name}:{arm.name}', f'{file.stem}-{arm.name}'):
                     return study, arm
     return None
@@ -196,10 +196,15 @@ def _packaged() -> Path:
     return mim_root() / 'studies'
 
 
-def _study_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that may be studies, by name: those of YAML that have arms."""
-    files = (path for path in folder.glob('[!.]*.y*ml') if path.suffix in ('.yml', '.yaml'))
-    return sorted(path for path in files if re.search(rb'^arms:', path.read_bytes(), re.MULTILINE))
+def _study_files(folder: Path, arm: str = '') -> list[Path]:
+    """Return the files of a folder that may be studies, by name: those of YAML that have arms.
+
+    With ``arm``, ``FILE.yml:ARM`` or ``FILE-ARM.py``, only those that it may be of.
+    """
+    files = [path for path in sorted(folder.glob('[!.]*.y*ml')) if path.suffix in ('.yml', '.yaml')]
+    if arm:
+        files = [path for path in files if arm.startswith((f'{path.name}:', f'{path.stem}-'))]
+    return [path for path in files if re.search(rb'^arms:', path.read_bytes(), re.MULTILINE)]
 
 
 def _is_printed(value: Any) -> bool:
