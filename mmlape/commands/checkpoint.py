@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
         found = inspect(args.file)
         to_load = found.pop('to load it')
-        print_table(text_table(('name', 'value'), found.items(), 2), header=False)
+        rows = [(name, str(value)) for name, value in found.items()]
+        print_table(text_table(('name', 'value'), rows, 2), header=False)
         say(f'to load it: {to_load}')  # on one line, to be copied
         return 0
     from mmlape.checkpoint import converting
