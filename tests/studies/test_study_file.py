@@ -214,13 +214,6 @@ def test_arms_of_studies_and_configs(grid, config):
 # print-config
 
 
-def test_a_config_of_the_readers_differs_in_what_it_says(tmp_path, capsys):
-    base, own = 'mmlape::deit/deit-mini_1xb32-5e_mini-digits', tmp_path / 'own.py'
-    own.write_text(f"_base_ = '{base}.py'\nmodel = dict(backbone=dict(pe_joining='lape'))\n")
-    assert main(['print-config', str(own), '--diff', base]) == 0
-    assert capsys.readouterr().out.splitlines() == ["model.backbone.pe_joining: 'lape' -> 'default'"]
-
-
 def test_an_exported_arm_is_the_arm(grid, tmp_path, capsys):
     assert main(['print-config', f'{grid}:rms-flat']) == 0
     exported = tmp_path / 'exported.py'

@@ -15,20 +15,11 @@ from mmlape.files import write_json
 from mmlape.lab.experiments.report.arms import average
 from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_data
 from mmlape.lab.experiments.report.document import sections, write_html, write_latex, write_markdown
-from mmlape.lab.experiments.report.report_content import Report, build, check_baseline
+from mmlape.lab.experiments.report.report_content import Report, build
 from mmlape.lab.experiments.report.tables import comparison_lines, print_results
 from mmlape.lab.runs.run import read_arms
 
-__all__ = [
-    'Report',
-    'average',
-    'build',
-    'check_baseline',
-    'comparison_lines',
-    'print_results',
-    'report_work_dir',
-    'write_report',
-]
+__all__ = ['Report', 'average', 'build', 'comparison_lines', 'print_results', 'report_work_dir', 'write_report']
 
 
 def write_report(report: Report, folder: str | Path) -> list[Path]:

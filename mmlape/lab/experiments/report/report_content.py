@@ -205,17 +205,12 @@ def build(results: Sequence[ArmResult], title: str, baseline: str | None = None,
     names = [result.name for result in results]
     if len(set(names)) < len(names):
         raise ConfigError(f'two arms of one name: {names}')
-    check_baseline(baseline, names)
+    if baseline is not None and baseline not in names:
+        raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
     classes = [compared for pair in pairs for compared in compare_classes(*pair)]
     return Report(title, list(results), pairs, comparisons, classes, list(_warnings(results, pairs)), baseline, **more)
-
-
-def check_baseline(baseline: str | None, names: Sequence[str]) -> None:
-    """Check that the baseline that was given is an arm; ConfigError if not."""
-    if baseline is not None and baseline not in names:
-        raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
 
 
 def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Iterator[str]:
