@@ -46,7 +46,9 @@ def report(work_dir):
 @pytest.fixture(scope='module')
 def folder(report, tmp_path_factory):
     folder = tmp_path_factory.mktemp('report')
-    write_report(report, folder)
+    with pytest.MonkeyPatch.context() as patched:
+        keep_figures(patched)
+        write_report(report, folder)
     return folder
 
 
