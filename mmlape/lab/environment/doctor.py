@@ -109,7 +109,7 @@ def stack_problems() -> list[str]:
     return problems or [problem for problem in [_ops_problem()] if problem]
 
 
-def stack_error(error: Exception) -> StackError | None:
+def stack_error(error: BaseException) -> StackError | None:
     """Return the error of the installed stack, the usual cause of an import that failed; None if it has none.
 
     It is of what an extra brings, in one line, or has a line for each package that is missing, too old or broken, and

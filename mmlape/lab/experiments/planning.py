@@ -382,10 +382,13 @@ def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:
 def check_names_and_seeds(arms: Sequence[Arm], seeds: Sequence[int]) -> None:
     """Raise ConfigError if arms or seeds are given twice or none is, or an arm may not have its name."""
     names = [arm.name for arm in arms]
-    for what, values, hint in (('--seeds', seeds, ''), ('arms', names, ': give names, by --arm NAME CONFIG')):
+    for what, values, hint in (
+        ('--seeds', [str(seed) for seed in seeds], ''),
+        ('arms', names, ': give names, by --arm NAME CONFIG'),
+    ):
         twice = sorted(value for value, count in Counter(values).items() if count > 1)
         if twice:
-            raise ConfigError(f'{what}: {", ".join(map(str, twice))} given twice{hint}')
+            raise ConfigError(f'{what}: {", ".join(twice)} given twice{hint}')
         if not values:
             raise ConfigError(f'{what}: none given')
     for name in names:
