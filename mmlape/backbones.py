@@ -40,20 +40,15 @@ class Opened(NamedTuple):
     config: Config | None  # None for a checkpoint alone
 
 
-def require_once(texts: Sequence[str]) -> None:
-    """Raise ConfigError for a model that is given twice."""
-    twice = next((text for text in texts if list(texts).count(text) > 1), None)
-    if twice:
-        raise ConfigError(f'{twice} is given twice: give each model once')
-
-
 def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
     """Return the backbones of `open_model` by name; of one name, each has its argument in brackets.
 
     Raises:
         ConfigError: If an argument is given twice.
     """
-    require_once(texts)
+    twice = [text for text in texts if list(texts).count(text) > 1]
+    if twice:
+        raise ConfigError(f'{twice[0]} is given twice: give each model once')
     opened = [open_model(text, **options) for text in texts]
     names = [backbone.name for backbone in opened]
     return {

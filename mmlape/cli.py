@@ -14,7 +14,6 @@ import mmlape
 from mmlape.commands import COMMANDS, GROUPS, fill_parser, parse_arguments
 from mmlape.console.quiet import debugging, quiet_stack, say_error
 from mmlape.errors import MMLaPEError, failed_import, shown, similar_to
-from mmlape.openmmlab.mim import resolve_path
 
 _SMALLER = 'choose a smaller size, batch or number of processes; MMLAPE_DEBUG=1 shows the traceback'
 
@@ -39,18 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _command(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        if not _stdout_is_closed():
-            raise
+    except BaseException as error:  # of the help, of an import, or of what is left to be written
+        status = _status_of(error)
         _drop_stdout()
-        return 141  # what a shell gives a program that SIGPIPE ends
-    except OSError as error:  # of the help, or of what is left to be written
-        status = _stop_by_file(error)
-        _drop_stdout()
-        return status
-    except KeyboardInterrupt:  # while the stack is imported; `_run` has what follows
-        return _interrupted()
+    return status
 
 
 def _prepare_streams() -> None:
@@ -77,7 +68,7 @@ def _command(argv: Sequence[str]) -> int:
             argparse.ArgumentParser(f'mmlape {name}', description=COMMANDS[name].module.__doc__), name
         )
     except ImportError as error:
-        return _stop(error)
+        return _status_of(error)
     usage_error = io.StringIO()
     try:
         with contextlib.redirect_stderr(usage_error):
@@ -106,83 +97,59 @@ def _drop_stdout() -> None:
 
 def _main(name: str, args: argparse.Namespace) -> int:
     """Run a sub-command."""
-    status = _run(COMMANDS[name].module.run, args)
+    try:
+        if getattr(args, 'trust_checkpoint', False):
+            importlib.import_module('mmlape.checkpoint.opening').trust_checkpoints()
+        status = COMMANDS[name].module.run(args) or 0
+    except BaseException as error:
+        status = _status_of(error)
     processes = sys.modules.get('mmlape.lab.distributed')
     if processes:
         processes.leave_processes(status)
     return status
 
 
-def _run(run, args: argparse.Namespace) -> int:
-    """Run a sub-command; the package's own errors, and paths that cannot be used, are shown without traceback."""
-    try:
-        _check_config(args)
-        if getattr(args, 'trust_checkpoint', False):
-            importlib.import_module('mmlape.checkpoint.opening').trust_checkpoints()
-        return run(args) or 0
-    except MMLaPEError as error:
-        return _stop(error)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        return _stop_by_file(error)
-    except Exception as error:
-        if failed_import(error):
-            return _stop(error)
-        if _is_lack_of_memory(error):
-            return _stop(MMLaPEError(f'out of memory: {shown(error)}; {_SMALLER}'))
-        raise
-    except KeyboardInterrupt as stop:
-        return _interrupted(str(stop))
-    # a signal that a run has recorded, or an error that another process prints
-    except SystemExit as stop:
-        return stop.code or 0  # type: ignore[return-value]
-
-
-def _stop_by_file(error: OSError) -> int:
-    """Print an error of a file or file system; raise one that is of neither."""
-    if debugging() or (error.filename is None and error.errno not in _OF_NO_FILE):
+def _status_of(error: BaseException) -> int:
+    """Print an error that a user can do something about, and return its exit status; raise any other."""
+    if isinstance(error, SystemExit):  # a signal that a run has recorded, or an error that another process prints
+        return error.code or 0  # type: ignore[return-value]
+    if isinstance(error, KeyboardInterrupt):  # it reaches all processes of a run
+        if os.environ.get('RANK', '0') == '0':
+            print(f'mmlape: {error or "interrupted"}', file=sys.stderr)
+        return 130
+    if isinstance(error, BrokenPipeError) and _stdout_is_closed():
+        _drop_stdout()
+        return 141  # what a shell gives a program that SIGPIPE ends
+    message = _message(error)
+    if message is None or debugging():
         raise error
-    where = '' if error.filename is None else f'{error.filename}: '
-    say_error(f'mmlape: error: {where}{error.strerror or error}')
+    say_error(f'mmlape: error: {message}')
     return 1
 
 
-def _interrupted(reason: str = '') -> int:
-    """Print that Ctrl-C ended the command; it reaches all processes of a run, of which the first one prints it."""
-    if os.environ.get('RANK', '0') == '0':
-        print(f'mmlape: {reason or "interrupted"}', file=sys.stderr)
-    return 130
+def _message(error: BaseException) -> str | None:
+    """Return what to print of an error instead of its traceback; None for one that nobody expects."""
+    if isinstance(error, MMLaPEError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f'{error.filename}: {error.strerror or error}'
+    if isinstance(error, OSError) and error.errno in _OF_NO_FILE:
+        return error.strerror
+    if failed_import(error):
+        from mmlape.lab.environment.doctor import stack_error
+
+        unknown = f'{shown(error)}; `mmlape doctor` checks the installation, MMLAPE_DEBUG=1 shows the traceback'
+        return str(stack_error(error) or unknown)
+    return f'out of memory: {shown(error)}; {_SMALLER}' if _is_lack_of_memory(error) else None
 
 
-def _is_lack_of_memory(error: Exception) -> bool:
+def _is_lack_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out; without PyTorch only Python can have said so."""
     if 'torch' not in sys.modules:
         return isinstance(error, MemoryError)
     from mmlape.lab.runs.failures import failure_kind
 
     return failure_kind(error) == 'out-of-memory'
-
-
-def _check_config(args: argparse.Namespace) -> None:
-    """Raise ConfigError for a config that is not there, before the stack is imported, which takes seconds."""
-    for config in (getattr(args, 'config', None), *getattr(args, 'trained', ())[:1]):
-        if isinstance(config, str) and config.endswith('.py'):
-            resolve_path(config)
-
-
-def _stop(error: Exception) -> int:
-    """Print an error of this package, or what is wrong with the stack if an import failed."""
-    if debugging():
-        raise error
-    message: object = error
-    if not isinstance(error, MMLaPEError):
-        from mmlape.lab.environment.doctor import stack_error
-
-        unknown = f'{shown(error)}; `mmlape doctor` checks the installation, MMLAPE_DEBUG=1 shows the traceback'
-        message = stack_error(error) or unknown
-    say_error(f'mmlape: error: {message}')
-    return 1
 
 
 def usage() -> str:

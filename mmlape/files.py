@@ -1,9 +1,7 @@
 """Files written atomically, so that neither a reader nor a kill ever meets half of one."""
 
 import contextlib
-import functools
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -97,50 +95,6 @@ def naming(path: str | Path) -> Iterator[None]:
         if error.errno is None or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def parse_yaml(text: str, loader: type | None = None) -> Any:
-    """Parse YAML by ``yaml.SafeLoader`` or one of its kind; errors show the line.
-
-    Raises:
-        yaml.YAMLError: It is no YAML, nested too deeply, or aliases repeat what it holds more often than it has
-            characters: lists that repeat a list that repeats another one are exponentially many.
-    """
-    import yaml  # here, as the core of the package does without
-
-    loader = loader or yaml.SafeLoader
-    try:
-        try:
-            content = yaml.load(text, _by_libyaml(loader))
-        except yaml.YAMLError:
-            content = yaml.load(text, loader)
-    except RecursionError:
-        raise yaml.YAMLError('lists and mappings are nested too deeply') from None
-    level, left = [content], max(len(text), 10_000)
-    while level and left >= 0:
-        parts = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
-        level = list(itertools.islice(itertools.chain.from_iterable(parts), left + 1))
-        left -= len(level)
-    if level:
-        raise yaml.YAMLError('aliases repeat too many values')
-    return content
-
-
-@functools.cache
-def _by_libyaml(loader: type) -> type:
-    """Return a loader whose text libyaml parses, five times as fast; the values are made by the loader's own rules."""
-    import yaml
-
-    if not yaml.__with_libyaml__:
-        return loader
-    parser, *rules = (yaml.cyaml.CParser, yaml.constructor.BaseConstructor, yaml.resolver.BaseResolver)
-
-    def start(self: Any, stream: str) -> None:
-        parser.__init__(self, stream)
-        for part in rules:
-            part.__init__(self)
-
-    return type(loader.__name__, (parser, loader), {'__init__': start})
 
 
 def read_json(path: str | Path, expected: type = dict, fix: str = FIX) -> Any:

@@ -5,9 +5,8 @@
 Changed are the files of the commits since COMMIT (by default since this branch left main), those that are not
 committed, and those that git does not know. A changed test runs. A changed helper of the tests, module or script runs
 the tests that import it, and a module or config also those of the folder and of the words of its name. Tests that
-`tests/slow.txt` lists are left out. The tests closest to the change run first, until they have used `LIMIT` seconds
-of processors and `SHARE` of them have run, however slow the machine is. `make mutants ARGS=--changed` shows what they
-would notice.
+`tests/slow.txt` lists are left out. The tests closest to the change run first, until `LIMIT` seconds are over.
+`make mutants ARGS=--changed` shows what they would notice.
 """
 
 import ast
@@ -15,15 +14,14 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
+import time
 from functools import cache
 from pathlib import Path
 
-import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT, SHARE = 140, 0.25
+LIMIT = 100
 BY_FOLDER = {
     'configs': 'configs', 'studies': 'experiments', 'benchmarks': 'environment', 'bootstrap': 'environment',
     'tools': 'environment', 'docs': 'docs',
@@ -114,20 +112,11 @@ def _imported(path: Path, root: Path) -> frozenset[str]:
     return frozenset(found.union(*(_imported(helper, root) for helper in helpers if helper.is_file())))
 
 
-def processor_seconds() -> float:
-    """Return the processor time of this process and of all that it has started."""
-    used = sum(os.times()[:4])
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # it has just ended
-            used += sum(child.cpu_times()[:4])
-    return used
-
-
 class Deadline:
-    """A pytest plugin that stops the run when enough has run, and counts what has not."""
+    """A pytest plugin that stops the run when its time is over, and counts the tests."""
 
     def __init__(self, seconds: float) -> None:
-        self.end, self.collected, self.done, self.failed = processor_seconds() + seconds, 0, set(), False
+        self.end, self.collected, self.done, self.failed = time.monotonic() + seconds, 0, set(), False
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node, ids):
@@ -140,8 +129,8 @@ class Deadline:
     def pytest_runtest_logreport(self, report):
         self.done.add(report.nodeid)
         self.failed |= report.failed
-        if len(self.done) >= SHARE * self.collected and processor_seconds() > self.end:
-            self.manager.shouldstop = f'{LIMIT} s of processors are used'
+        if time.monotonic() > self.end:
+            self.manager.shouldstop = f'{LIMIT} s are over'
 
 
 def main(commit: str = '') -> int:
@@ -157,7 +146,7 @@ def main(commit: str = '') -> int:
     workers = ['-n', os.environ.get('WORKERS', '2'), '--dist', 'load', '--maxschedchunk', '8']
     status = pytest.main([*workers, '-m', 'not slow', '--no-header', *tests], plugins=[deadline])
     ran, left = len(deadline.done), deadline.collected - len(deadline.done)
-    print(f'fast tests that ran: {ran}; left out, as {LIMIT} s of processors were used: {left}; `make test` runs all')
+    print(f'fast tests that ran: {ran}; left out after {LIMIT} s: {left}; `make test` runs all')
     only_stopped = left > 0 and status == pytest.ExitCode.INTERRUPTED and not deadline.failed
     return 0 if only_stopped or status == pytest.ExitCode.NO_TESTS_COLLECTED else int(status)
 

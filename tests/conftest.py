@@ -6,14 +6,12 @@ import fcntl
 import gc
 import json
 import os
-import random
 import shutil
 import sys
 import tempfile
 import time
 from datetime import date
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 from unittest import mock
 
@@ -59,14 +57,11 @@ def pytest_addoption(parser):
         '--record', action='store_true', help='write the tests of three seconds to slow.txt, and the time for the docs'
     )
     add('--release', action='store_true', help='run what only a release needs, and nothing else')
-    add('--random-order', metavar='SEED', type=int, nargs='?', const=random.SystemRandom().randrange(10**6),
-        help='run the modules, and the tests of each, in a random order; the seed is printed')  # fmt: skip
 
 
 def pytest_configure(config):
     if hasattr(config, 'workerinput'):
         sys.executable = config.workerinput['python']
-        config.option.random_order = config.workerinput['random_order']
         return
     config.pluginmanager.register(Times(config.getoption('record')))
     if config.getoption('numprocesses', None):  # they all use one server, and are its forks
@@ -79,12 +74,6 @@ def pytest_configure(config):
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
     node.workerinput['python'] = sys.executable
-    node.workerinput['random_order'] = node.config.option.random_order
-
-
-def pytest_report_header(config):
-    seed = config.option.random_order
-    return None if seed is None else f'random order: --random-order {seed}'
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -109,19 +98,8 @@ def pytest_collection_modifyitems(config, items):
     for item in chosen:
         if _function(item.nodeid) in slow:
             item.add_marker('slow')
-    if config.option.random_order is None:  # the longest one first: nothing waits for it at the end
-        items[:] = sorted(chosen, key=lambda item: 'test_demo' not in item.nodeid)
-    else:
-        items[:] = _shuffled(chosen, random.Random(config.option.random_order))
-
-
-def _shuffled(items: list, order: random.Random) -> list:
-    """Shuffle modules, and the tests of each: what a module shares is made once."""
-    modules = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
-    order.shuffle(modules)
-    for tests in modules:
-        order.shuffle(tests)
-    return [item for tests in modules for item in tests]
+    # the longest one first: nothing waits for it at the end
+    items[:] = sorted(chosen, key=lambda item: 'test_demo' not in item.nodeid)
 
 
 def _function(nodeid: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from mmlape.console.tables import markdown_table, text_table
-from mmlape.lab.experiments.report.arms import ArmRuns, average
+from mmlape.lab.experiments.report.arms import average
 from mmlape.lab.experiments.sequential import STUDIES, SequentialPlan, decide, expected_seeds, looks
 from mmlape.lab.experiments.statistics import LEAST, seeds_needed
 from mmlape.lab.runs.run import read_arms
@@ -107,7 +107,7 @@ def wrong() -> str:
 
 def replay(folder: Path, margin: float, baseline: str) -> str:
     """Return where each arm would have stopped against the baseline, beside the interval of all of their seeds."""
-    results = [average(ArmRuns(name, runs), allow_software=True) for name, runs in read_arms(folder).items()]
+    results = [average(name, runs, allow_software=True) for name, runs in read_arms(folder).items()]
     values = {result.name: result.values('last', result.metrics[0]) for result in results if result.metrics}
     rows = []
     for arm in (name for name in values if name != baseline):

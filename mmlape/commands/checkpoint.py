@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmlape.console.quiet import printable, say
+from mmlape.console.quiet import say
 from mmlape.lab.config.command_options import add_imports, add_more, add_quiet, add_trust, import_modules
 
 if TYPE_CHECKING:
@@ -64,19 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import_modules(args.modules)
     if args.action == 'inspect':
-        from rich.table import Table
-        from rich.text import Text
-
         from mmlape.checkpoint.inspecting import inspect
-        from mmlape.console.terminal import console
+        from mmlape.console.tables import print_table, text_table
 
         found = inspect(args.file)
         to_load = found.pop('to load it')
-        table = Table('name', 'value', show_header=False)
-        table.columns[1].overflow = 'fold'  # hashes are not shortened
-        for name, value in found.items():
-            table.add_row(name, Text(printable(str(value))))
-        console().print(table)
+        rows = [(name, str(value)) for name, value in found.items()]
+        print_table(text_table(('name', 'value'), rows, 2), header=False)
         say(f'to load it: {to_load}')  # on one line, to be copied
         return 0
     from mmlape.checkpoint import converting

@@ -6,15 +6,14 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--remove', action='store_true', help='delete the file again')
+    """Add nothing."""
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.openmmlab.mmcv_ops import COMPILED, install_ops, ops_in_use, remove_ops
+    from mmlape.openmmlab.mmcv_ops import install_ops, installed_ops
 
-    if args.remove:
-        print(f'deleted {remove_ops()}')
-    elif ops_in_use() == COMPILED:
+    found = installed_ops()
+    if found and found.suffix != '.py':
         print('mmcv has compiled ops: nothing to do')
     else:
         print(f'wrote {install_ops()}')

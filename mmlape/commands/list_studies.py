@@ -14,8 +14,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table; 1 if no study matches."""
     from fnmatch import fnmatchcase
 
-    from mmlape.console.tables import console_table, text_table
-    from mmlape.console.terminal import console
+    from mmlape.console.tables import print_table, text_table
     from mmlape.lab.experiments.averages import DASH
     from mmlape.lab.studies.study_file import packaged_studies
 
@@ -29,7 +28,5 @@ def run(args: argparse.Namespace) -> int:
         runs = f'{len(study.arms)} x {len(study.seeds) or 1}'
         rows.append((study.name, study.title, study.source, runs, study.data, processes, study.time or DASH))
     heads = ('study', 'what it compares', 'figures of', 'arms x seeds', 'data', 'processes a run', 'time')
-    table = console_table(text_table(heads, rows, 7))
-    table.columns[0].no_wrap = True  # to be copied
-    console().print(table)
+    print_table(text_table(heads, rows, 7), whole=True)
     return 0

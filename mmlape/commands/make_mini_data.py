@@ -71,11 +71,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
     from dataclasses import fields
 
-    from rich.table import Table
-    from rich.text import Text
-
-    from mmlape.console.quiet import printable
-    from mmlape.console.terminal import console
+    from mmlape.console.tables import print_table, text_table
     from mmlape.errors import ConfigError
     from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
     from mmlape.lab.datasets.mini.objects import ObjectOptions
@@ -95,9 +91,7 @@ def run(args: argparse.Namespace) -> int:
             given[name] = height_width(given[name], f'--{name.replace("_", "-")}')
     options = options_class(**given)
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
-    table = Table('format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
-    for row in rows:
-        counts = str(row['images']), str(row['objects'])
-        table.add_row(row['format'], row['split'], *counts, Text(printable(row['path'])))
-    console().print(table)
+    columns = ('format', 'split', 'images', 'objects', 'path')
+    found = [[row[name] for name in columns] for row in rows]
+    print_table(text_table(columns, found, len(columns)), f'mini data, seed {options.seed}')
     return 0

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.errors import ConfigError
     from mmlape.lab.experiments.multi_seed import run_study, show_arms
-    from mmlape.lab.experiments.planning import Study, choose, on_fractions, read_arms
+    from mmlape.lab.experiments.planning import Study, check_names_and_seeds, choose, on_fractions, read_arms
 
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -86,9 +86,10 @@ def run(args: argparse.Namespace) -> int:
         if args.no_wait:
             raise ConfigError('--until: what is started next follows from what has finished, so leave --no-wait out')
         seeds = tuple(args.seeds or range(FIRST, FIRST + args.max_seeds))[: args.max_seeds]
-        software, names = '--allow-different-software' in args.extra, tuple(arm.name for arm in arms)
-        until = UntilStudy(Path(work_dir), names, seeds, args.until, args.alpha, software)
+        software, (baseline, *others) = '--allow-different-software' in args.extra, [arm.name for arm in arms]
+        until = UntilStudy(baseline, others, list(seeds), args.until, args.alpha, Path(work_dir), software)
         until.fix(write=False)
+    check_names_and_seeds(arms, seeds)
     launcher = make_launcher(args)
     if args.dry_run:
         show_arms(arms, work_dir, seeds, args.extra, args.processes)

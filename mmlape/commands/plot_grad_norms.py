@@ -4,13 +4,15 @@ by side."""
 
 import argparse
 
+from mmlape.lab.config.command_options import positive
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='a run, or a folder of runs')
     parser.add_argument('--out', required=True, metavar='FILE', help='the figure to write (.png, .pdf, ...)')
     parser.add_argument(
         '--last',
-        type=int,
+        type=positive,
         default=1000,
         metavar='N',
         help='the norm by depth is the mean over the last N iterations; default: %(default)s',
@@ -27,8 +29,6 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.errors import ConfigError
     from mmlape.lab.analysis.gradient_norms import plot_norms, read_norms
 
-    if args.last < 1:
-        raise ConfigError(f'--last {args.last}: give 1 iteration or more')
     file_types = Figure().canvas.get_supported_filetypes()
     if Path(args.out).suffix[1:].lower() not in file_types:
         raise ConfigError(f'--out {args.out}: unknown file type; supported endings: {", ".join(file_types)}')

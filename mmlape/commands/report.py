@@ -30,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its table; return 1 if a run does not count."""
-    from mmlape.console.terminal import console
-    from mmlape.lab.experiments.report import comparison_lines, console_table, report_work_dir
+    from mmlape.lab.experiments.report import comparison_lines, print_results, report_work_dir
     from mmlape.lab.experiments.until import parts, read_until
 
     until = read_until(args.work_dir)
@@ -45,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
         args.metric,
         args.allow_different_software,
         first=parts(verdicts) if verdicts else (),
-        usual=until.arms[0] if until else None,
+        usual=until.baseline if until else None,
     )
-    console().print(console_table(report))
+    print_results(report)
     if report.baseline_line:
         say(report.baseline_line)
     pairs = [(verdict.arm, verdict.baseline) for verdict in verdicts]

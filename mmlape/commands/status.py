@@ -22,8 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the table once, or until Ctrl-C."""
-    from mmlape.console.terminal import console
-    from mmlape.lab.experiments.status import as_json, rows, table, watch
+    from mmlape.lab.experiments.status import as_json, print_rows, rows, watch
     from mmlape.lab.experiments.until import read_until
     from mmlape.lab.training.frozen import describe_stored
 
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         if stored := describe_stored():
             print(stored)
-        console().print(table(rows(args.work_dir)))
+        print_rows(rows(args.work_dir))
         for verdict in until.verdicts() if (until := read_until(args.work_dir)) else ():
             print(verdict)
     return 0

@@ -7,9 +7,11 @@ Control codes in cells are written out: names come from files and folders of oth
 """
 
 import html
+import itertools
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.progress_bar import ProgressBar
@@ -112,30 +114,38 @@ def latex_table(frame: pd.DataFrame, caption: str) -> str:
 
 
 def console_table(
-    frame: pd.DataFrame, title: str | None = None, sections: bool = False, styles: Mapping[str, str] | None = None
+    frame: pd.DataFrame,
+    title: str | None = None,
+    sections: int = 0,
+    styles: Mapping[str, str] | None = None,
+    header: bool = True,
+    whole: bool = False,
 ) -> ConsoleTable:
     """Build a table for the terminal.
 
     Args:
         frame: The table.
         title: Its title.
-        sections: Whether a line stands between rows whose first cells differ.
+        sections: A line stands between rows that differ in so many of the first columns; none for 0.
         styles: Rich's style of cells that have this text.
+        header: Whether to show the names of the columns.
+        whole: Whether the first cells are not wrapped, to be copied.
     """
-    table, last, styles = (ConsoleTable(title=None if title is None else Text(printable(title))), None, styles or {})
+    table = ConsoleTable(title=None if title is None else Text(printable(title)), show_header=header)
     for place, head in enumerate(header_of(frame)):
         table.add_column(head, justify='left' if place < frame.index.nlevels else 'right', overflow='fold')
-    for row in rows_of(frame):
-        if sections and last not in (None, row[0]):
-            table.add_section()
-        texts = (
-            cell if isinstance(cell, ProgressBar) else Text(printable(str(cell)), styles.get(cell, '')) for cell in row
-        )
-        table.add_row(*texts)
-        last = row[0]
+    table.columns[0].no_wrap = whole
+    for _, section in itertools.groupby(rows_of(frame), key=lambda row: row[:sections]):
+        for row in section:
+            table.add_row(*(_console_cell(cell, styles or {}) for cell in row))
+        table.add_section()
     return table
 
 
-def print_table(frame: pd.DataFrame, title: str | None = None) -> None:
-    """Print a table, with its title."""
-    console().print(console_table(frame, title))
+def _console_cell(cell: Any, styles: Mapping[str, str]) -> ProgressBar | Text:
+    return cell if isinstance(cell, ProgressBar) else Text(printable(str(cell)), styles.get(cell, ''))
+
+
+def print_table(frame: pd.DataFrame, title: str | None = None, **options) -> None:
+    """Print a table; title and options are those of `console_table`."""
+    console().print(console_table(frame, title, **options))

@@ -1,19 +1,16 @@
 """What this package's papers answer the laboratory; imported without torch and without models."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmlape.lab.extension import Extension, PaperFigures, PaperModel, Provenance
+from mmlape.lab.extension import Extension, Provenance
+from mmlape.lazy import Lazy
 from mmlape.projects import COMMANDS
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from mmlape.checkpoint.exact_loading import LoadReport
-    from mmlape.checkpoint.opening import OpenedFile
 
 
 DEIT = "DeiT's published weights"
@@ -52,31 +49,21 @@ class Papers(Extension):
         'figure with both.'
     }
 
-    def load_model(
-        self, model: 'nn.Module', file: 'OpenedFile', *, strict: bool, resize: bool, fresh: Sequence[str]
-    ) -> 'LoadReport | None':
-        """Load what our backbones write, and released models of others, whose names are translated."""
-        from mmlape.checkpoint.loading import load_model
-
-        return load_model(model, file, strict, resize, fresh)
+    # what our backbones write, and released models of others, whose names are translated
+    load_model = Lazy('mmlape.checkpoint.loading', 'load_model')
+    # warns of pretrained weights whose images were normalised otherwise
+    check_initialised = Lazy('mmlape.checkpoint.loading', 'warn_of_normalisation')
+    position_parameters = Lazy('mmlape.models.position', 'position_parameters')  # also of timm's ViTs
+    paper_model = Lazy('mmlape.extension.paper_names', 'paper_model')
+    paper_figures = Lazy('mmlape.extension.metafiles', 'paper_figures')
+    weights_source = Lazy('mmlape.extension.metafiles', 'weights_source')
+    exporting = Lazy('mmlape.models.adapter.deform_attn', 'exporting')  # deformable attention by gathers
 
     def metadata(self, model: 'nn.Module') -> dict[str, Any]:
         """Return what names and shapes of backbones do not tell, and how images are normalised."""
         from mmlape.checkpoint.metadata import KEY, metadata_of
 
         return {KEY: metadata_of(model).plain()}
-
-    def check_initialised(self, model: 'nn.Module') -> None:
-        """Warn of pretrained weights whose images were normalised otherwise."""
-        from mmlape.checkpoint.loading import warn_of_normalisation
-
-        warn_of_normalisation(model)
-
-    def position_parameters(self, model: 'nn.Module') -> Collection[str]:
-        """Return the parameters of position encodings, also of timm's ViTs."""
-        from mmlape.models.position import position_parameters
-
-        return position_parameters(model)
 
     def provenance(self, name: str, digest: str | None, content: Mapping[str, Any] | None = None) -> Provenance | None:
         """Know DeiT's published files, and those that its code writes."""
@@ -86,32 +73,6 @@ class Papers(Extension):
         if content is not None and 'args' in content and 'model' in content:
             return Provenance("a run of DeiT's or LaPE's code")
         return None
-
-    def paper_model(
-        self, name: str, settings: Mapping[str, Any], loads: Sequence[str], weights: str | None
-    ) -> PaperModel | None:
-        """Name backbones with a ``paper_name``, and what their settings say of the position encoding."""
-        from mmlape.extension.paper_names import paper_model
-
-        return paper_model(name, settings, loads, weights)
-
-    def paper_figures(self, config: str) -> PaperFigures | None:
-        """Read the metafiles of our configs."""
-        from mmlape.extension.metafiles import paper_figures
-
-        return paper_figures(config)
-
-    def weights_source(self, path: str) -> str | None:
-        """Read the metafiles of our configs."""
-        from mmlape.extension.metafiles import weights_source
-
-        return weights_source(path)
-
-    def exporting(self) -> AbstractContextManager[None]:
-        """Compute deformable attention by gathers."""
-        from mmlape.models.adapter.deform_attn import exporting
-
-        return exporting()
 
 
 EXTENSION = Papers()

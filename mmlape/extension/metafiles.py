@@ -6,7 +6,6 @@ from pathlib import Path
 
 import yaml
 
-from mmlape.files import parse_yaml
 from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.extension import PaperFigures, Quotation
 from mmlape.openmmlab.mim import mim_root
@@ -19,7 +18,8 @@ def read_metafiles(section: str) -> dict[str, dict]:
     Every value is a text: 40.660 has three decimals in the paper.
     """
     files = sorted((mim_root() / 'configs').rglob('metafile.yml'))
-    contents = [parse_yaml(file.read_text(encoding='utf-8'), yaml.BaseLoader) for file in files]
+    loader = getattr(yaml, 'CBaseLoader', yaml.BaseLoader)
+    contents = [yaml.load(file.read_text(encoding='utf-8'), loader) for file in files]
     return {entry['Name']: entry for content in contents for entry in content.get(section, ())}
 
 

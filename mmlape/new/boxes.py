@@ -13,7 +13,6 @@ import numpy as np
 import yaml
 
 from mmlape.errors import DataError
-from mmlape.files import parse_yaml
 from mmlape.lab.datasets.folders import read_lines, read_text
 from mmlape.lab.datasets.images import shown_size
 from mmlape.lab.decoding import UnfitError, decoded
@@ -225,7 +224,7 @@ def _description(file: Path) -> dict[str, Any] | None:
         DataError: It cannot be read, or names no classes.
     """
     try:
-        content = parse_yaml(read_text(file), yaml.BaseLoader)
+        content = yaml.load(read_text(file), yaml.BaseLoader)
     except yaml.YAMLError as error:
         raise DataError(f'{file}: no YAML ({" ".join(str(error).split())})') from error
     if not isinstance(content, dict) or not {*content} & {'names', *SPLITS}:

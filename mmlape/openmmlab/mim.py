@@ -30,13 +30,7 @@ def config_path(name: str) -> str:
     Raises:
         ConfigError: There is no such config; the message lists similar names.
     """
-    configs = mim_root() / 'configs'
-    relative = name.removeprefix(PREFIX)
-    relative = relative if relative.endswith('.py') else f'{relative}.py'
-    path = configs / relative
-    if path.is_file():
-        return str(path)
-    raise ConfigError(f'no config {PREFIX}{relative} below {configs}{did_you_mean(Path(relative))}')
+    return str(resolve_path(PREFIX + name.removeprefix(PREFIX)))
 
 
 def resolve_path(path: str | Path) -> Path:
@@ -45,14 +39,13 @@ def resolve_path(path: str | Path) -> Path:
     Raises:
         ConfigError: There is no such file; the message lists similar names.
     """
-    text = str(path)
-    if text.startswith(PREFIX):
-        return Path(config_path(text))
-    file = Path(text)
+    named, file = str(path).removeprefix(PREFIX), Path(path)
+    if named != str(path):
+        file = mim_root() / 'configs' / f'{named.removesuffix(".py")}.py'
     if file.is_file():
         return file
     what = 'is a directory' if file.is_dir() else 'does not exist'
-    raise ConfigError(f'config {path} {what}{did_you_mean(file)}')
+    raise ConfigError(f'config {path} {what}{did_you_mean(Path(named))}')
 
 
 def did_you_mean(file: Path) -> str:

@@ -13,7 +13,6 @@ from mmlape.errors import StackError
 
 NAME = 'mmcv._ext'
 SOURCE = Path(__file__).with_name('mmcv_ext.py')
-COMPILED, INSTALLED, LENT, MISSING = 'compiled', 'installed', 'lent', 'missing'
 
 
 def lend_ops() -> None:
@@ -21,7 +20,11 @@ def lend_ops() -> None:
 
     It imports torch, which must not be half imported: inspecting all modules, as torch does while it is, is a use.
     """
-    if NAME in sys.modules or ops_in_use() != LENT:
+    try:
+        is_there = NAME in sys.modules or installed_ops()
+    except (StackError, ImportError, ValueError):  # mmcv is hidden, or a stand-in, which has no spec
+        return
+    if is_there:
         return
     # https://docs.python.org/3/library/importlib.html#implementing-lazy-imports
     spec = importlib.util.spec_from_file_location(NAME, SOURCE)
@@ -42,36 +45,18 @@ def mmcv_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def ops_in_use() -> str:
-    """Return whether `mmcv._ext` is 'compiled', 'installed' beside mmcv, 'lent' by mmlape, or 'missing'."""
-    try:
-        folder = mmcv_folder()
-    except (StackError, ImportError, ValueError):  # hidden, or a stand-in, which has no spec
-        return MISSING
-    if any((folder / f'_ext{suffix}').exists() for suffix in EXTENSION_SUFFIXES):
-        return COMPILED
-    if (folder / '_ext.py').exists():
-        return INSTALLED
-    return LENT
+def installed_ops() -> Path | None:
+    """Return the file of the ops in mmcv's folder, a compiled extension before `install_ops`'s; None if there is none.
+
+    Raises:
+        StackError: mmcv is not installed.
+    """
+    files = (mmcv_folder() / f'_ext{suffix}' for suffix in (*EXTENSION_SUFFIXES, '.py'))
+    return next((file for file in files if file.exists()), None)
 
 
 def install_ops() -> Path:
     """Write the module into mmcv's folder, and return its path."""
     target = mmcv_folder() / '_ext.py'
     target.write_bytes(SOURCE.read_bytes())
-    return target
-
-
-def remove_ops() -> Path:
-    """Delete the module from mmcv's folder, and return its path.
-
-    Raises:
-        StackError: There is none, or the file there is not ours.
-    """
-    target = mmcv_folder() / '_ext.py'
-    if not target.exists():
-        raise StackError(f'{target}: there is nothing to remove')
-    if 'FROM_WHEELS' not in target.read_text(encoding='utf-8', errors='replace'):
-        raise StackError(f'{target} was not written by `mmlape install-ops`: it stays; delete it by hand')
-    target.unlink()
     return target

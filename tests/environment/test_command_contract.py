@@ -145,7 +145,7 @@ COMMANDS_CALLED = {
         {
             'mmlape.lab.experiments.status.rows': [],
             'mmlape.lab.experiments.status.watch': None,
-            'mmlape.lab.experiments.status.table': '',
+            'mmlape.lab.experiments.status.print_rows': None,
             'mmlape.lab.experiments.status.as_json': '[]',
             'mmlape.lab.training.frozen.describe_stored': '',
         },
@@ -158,7 +158,7 @@ COMMANDS_CALLED = {
                 SimpleNamespace(baseline_line='', excluded=[], warnings=[]),
                 [Path('a')],
             ),
-            'mmlape.lab.experiments.report.console_table': '',
+            'mmlape.lab.experiments.report.print_results': None,
             'mmlape.lab.experiments.report.comparison_lines': [],
         },
     ),
@@ -363,12 +363,7 @@ COMMANDS_CALLED = {
         '', {'mmlape.lab.environment.doctor.stack_problems': [], 'mmlape.lab.environment.packages.installed': None}
     ),
     'install-ops': Command(
-        '',
-        {
-            'mmlape.openmmlab.mmcv_ops.ops_in_use': 'none',
-            'mmlape.openmmlab.mmcv_ops.install_ops': 'file',
-            'mmlape.openmmlab.mmcv_ops.remove_ops': 'file',
-        },
+        '', {'mmlape.openmmlab.mmcv_ops.installed_ops': None, 'mmlape.openmmlab.mmcv_ops.install_ops': 'file'}
     ),
 }
 

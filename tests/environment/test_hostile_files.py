@@ -2,11 +2,9 @@
 
 import struct
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from checkpoint_helpers import record_in, save
 from each import each
 from model_helpers import vit
@@ -15,25 +13,11 @@ from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.metadata import KEY
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, DataError
-from mmlape.files import parse_yaml
 from mmlape.lab.datasets.formats.coco_file import read_coco
 from mmlape.lab.runs.resume import is_complete
-from mmlape.lab.studies import parsing
 from mmlape.projects.lit.captions import read_captions
 
-ROOT = Path(__file__).parents[2]
-
-
-LAUGHS = 'x0: &x0 [1, 1]\n' + ''.join(f'x{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n' for i in range(1, 60))
 DEEP = '[' * 100_000
-
-
-@pytest.mark.parametrize('text', ['[' * 2000 + ']' * 2000, LAUGHS, 'a: &a [*a]'], ids=['nested', 'aliases', 'itself'])
-def test_yaml_is_parsed_or_a_yaml_error(text):
-    with pytest.raises(yaml.YAMLError):
-        parse_yaml(text)
-    shared = 'a: &a {b: [1, 2]}\nc: [*a, *a]\nd: {<<: *a, e: 1}'
-    assert parse_yaml(shared) == yaml.safe_load(shared)
 
 
 def test_each_reader_of_json_names_the_file(tmp_path):
@@ -42,17 +26,6 @@ def test_each_reader_of_json_names_the_file(tmp_path):
         with pytest.raises(DataError, match=name) as caught:
             read(str(tmp_path / name))
         assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize(
-    ('loader', 'pattern'),
-    [(parsing._Loader, 'studies/*.yml'), (yaml.BaseLoader, 'configs/**/metafile.yml'), (yaml.SafeLoader, '.*.y*ml')],
-)
-def test_yaml_is_what_the_parser_in_python_reads(loader, pattern):
-    files = [*ROOT.glob(pattern)]
-    for text in (file.read_text() for file in files):
-        assert repr(parse_yaml(text, loader)) == repr(yaml.load(text, loader))
-    assert files
 
 
 # checkpoints

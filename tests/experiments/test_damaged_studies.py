@@ -2,7 +2,9 @@
 
 from each import each
 from synthetic import write_run
+from told import keep_figures
 
+import mmlape.lab.experiments.report  # noqa: F401  (imported before its figures are described)
 from mmlape.cli import main
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.experiments.until import UntilStudy
@@ -23,9 +25,10 @@ FILES = {
 }
 
 
-def test_a_damaged_file_of_a_study_changes_no_answer(tmp_path, capsys):
+def test_a_damaged_file_of_a_study_changes_no_answer(tmp_path, monkeypatch, capsys):
     """Of status, of the report, and of a plan that is given again."""
-    until = UntilStudy(tmp_path, ('base', 'arm'), (1, 2, 3, 4), 0.3)
+    keep_figures(monkeypatch)
+    until = UntilStudy('base', ['arm'], [1, 2, 3, 4], 0.3, work_dir=tmp_path)
     until.fix()
     write_order(tmp_path, ['base', 'arm'])
     for name, score in (('base', 50.0), ('arm', 52.0)):

@@ -33,8 +33,7 @@ for mark in marks:
 SCHEDULER = """
 import sys
 from pathlib import Path
-from mmlape.lab.experiments.launchers import Device, DevicePool
-from mmlape.lab.experiments.launchers import LocalLauncher
+from mmlape.lab.experiments.launchers import Device, LocalLauncher
 from mmlape.lab.runs.run import Run
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.planning import Arm, PlannedRun
@@ -46,7 +45,8 @@ class Launcher(LocalLauncher):
 arm = Arm('arm', 'config.py')
 runs = [Run(root / 'arm' / f'seed_{seed}', seed, 'missing') for seed in range(9)]
 devices = [Device(str(index), f'GPU-{index}') for index in range(3)]
-launcher = Launcher(1, devices=devices, pool=lambda devices: DevicePool(devices, root / 'locks'))
+launcher = Launcher(1, devices=devices)
+launcher.pool.folder = root / 'locks'
 print('ready', flush=True)
 sys.stdin.readline()
 done = Scheduler([PlannedRun(arm, (), run, 'start') for run in runs], launcher, poll_interval=0.05).run()
@@ -124,7 +124,7 @@ def test_runs_share_a_gpu_up_to_a_number_or_have_it_alone(tmp_path, data):
 STARTER = """
 import os, sys, time
 from pathlib import Path
-from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher
+from mmlape.lab.experiments.launchers import Device, LocalLauncher
 from mmlape.lab.experiments.planning import Arm, PlannedRun
 from mmlape.lab.runs.locks import take_lock
 from mmlape.lab.runs.run import Run, start_lock
@@ -134,7 +134,8 @@ class Launcher(LocalLauncher):
     def command(self, planned):
         return ['sleep', '1800']
 devices = [Device(str(index), f'GPU-{index}') for index in range(2)]
-launcher = Launcher(2, devices=devices, pool=lambda devices: DevicePool(devices, root / 'locks'))
+launcher = Launcher(2, devices=devices)
+launcher.pool.folder = root / 'locks'
 planned = PlannedRun(Arm('arm', 'config.py'), (), Run(root / 'arm' / 'seed_1', 1, 'missing'), 'start')
 planned.log.parent.mkdir(parents=True)
 job = launcher.start(planned, take_lock(start_lock(planned.folder)), launcher.reserve(0))

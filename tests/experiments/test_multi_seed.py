@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 
+from mmlape.cli import main
 from mmlape.lab.runs.record import running_in
 from mmlape.lab.runs.run import read_arms
 
@@ -47,16 +48,13 @@ def _processes(word: Path) -> list[str]:
 
 
 @tiny.in_a_fork
-def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path, python):
+def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path, python, capsys):
     arms = (config.name, '--arm', 'default', config.name, 'model.backbone.pe_joining=default')
     options = (*arms, '--seeds', 7, 3, '--parallel', 2, *SHORT)
-    said = _run(config, tmp_path / 'work', *options, '--dry-run', **python)
-    assert said.count(' start ') == 4 and not (tmp_path / 'work').exists()
-
     (tmp_path / 'tiny').mkdir()
     obstacle = tmp_path / 'tiny' / 'seed_7'
     obstacle.write_text('a file where a folder should be')
-    said = _run(config, tmp_path, *options, status=1)
+    said = _run(config, tmp_path, *options, status=1, **python)
     assert 'tiny, seed 7: FAILED with exit status 1: cannot write into' in said
     assert '    mmlape: error: cannot write into' in said  # the end of its log
     assert said.count(': finished after') == 3 and 'not counted: seed 7, missing' in said
@@ -78,11 +76,8 @@ def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_pat
             assert entry['mean'] == pytest.approx(np.mean(values), rel=1e-12)
             assert entry['std'] == pytest.approx(np.std(values, ddof=1), rel=1e-9)
 
-    other = ('--cfg-options', 'train_cfg.max_iters=3', 'train_cfg.val_interval=3')
-    said = _run(config, tmp_path, config.name, '--seeds', 3, 4, *other, status=1)
-    assert 'nothing was started, 1 of 2' in said and 'train_cfg.max_iters 2 -> 3' in said
-    assert _starts(tmp_path, 'tiny', 4) == 0
-    shown = tiny.run(*STATUS, tmp_path, cwd=tmp_path)
+    assert main(['status', str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
     assert '4 finished' in shown and '2 of 2' in shown and list(read_arms(tmp_path)) == ['tiny', 'default']
 
 

@@ -48,7 +48,6 @@ def test_input_that_makes_no_sense_is_refused(config):
         (r'--seeds: none given', [arm], (), {}),
         (r'arms: tiny given twice: give names, by --arm', [arm, arm], (4,), {}),
         (r"arm 'a/b': a name consists of", [Arm('a/b', str(config))], (4,), {}),
-        (r'--processes 0', [arm], (4,), dict(processes=0)),
         (r'arm x: config .* does not exist', [Arm('x', str(config.with_name('nothing.py')))], (4,), {}),
         (r'--seed after --', [arm], (4,), dict(extra=['--seed=5'])),
         (r'--resume, --launcher after --', [arm], (4,), dict(extra=['--launcher', 'slurm', '--resume'])),

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from synthetic import identity, settings, write_run
 
-from mmlape.lab.experiments.report import ArmRuns, build
+from mmlape.lab.experiments.report import average, build
 from mmlape.lab.experiments.report.figures import series_of
 from mmlape.lab.runs.run import read_arms
 
@@ -38,7 +38,7 @@ def write_arm(work_dir, stem, share, data_seed=0, suffix='', **more):
 
 
 def report_of(work_dir):
-    return build([ArmRuns(name, runs) for name, runs in read_arms(work_dir).items()], 'Table 5')
+    return build([average(name, runs) for name, runs in read_arms(work_dir).items()], 'Table 5')
 
 
 @pytest.fixture(scope='module')

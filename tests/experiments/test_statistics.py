@@ -76,15 +76,18 @@ def test_arms_agree_with_scipy(first, second, order):
         assert of_differences(one, two) == Spread(pytest.approx(np.std(differences, ddof=1)), len(common) - 1)
 
 
+def holm_by_definition(family):
+    tested = sorted(p for p in family if p is not None)
+    scaled = [min(1.0, (len(tested) - place) * p) for place, p in enumerate(tested)]
+    return [None if p is None else max(scaled[: tested.index(p) + 1]) for p in family]
+
+
 @examples(max_examples=60)
 @given(st.lists(st.none() | st.floats(0, 1, allow_subnormal=False), max_size=7))
 def test_holm_is_its_definition(family):
     """The k-th smallest p is the largest (m - j + 1) p_j of those up to it, at most 1; what has no p is left out."""
     found = [one.holm for one in holm([Difference(0.0, (3, 3), p=p) for p in family])]
-    tested = sorted(p for p in family if p is not None)
-    scaled = [min(1.0, (len(tested) - place) * p) for place, p in enumerate(tested)]
-    expected = [None if p is None else max(scaled[: tested.index(p) + 1]) for p in family]
-    assert found == pytest.approx(expected)
+    assert found == pytest.approx(holm_by_definition(family))
 
 
 @examples(max_examples=40)

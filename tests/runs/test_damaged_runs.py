@@ -54,7 +54,7 @@ def resume(study, arm='a'):
 
 
 def report(study):
-    found = [arms.ArmRuns(name, runs) for name, runs in read_arms(study[0]).items()]
+    found = [arms.average(name, runs) for name, runs in read_arms(study[0]).items()]
     return json.dumps(data.report_data(report_content.build(found, 'title')), default=str)
 
 

@@ -1,6 +1,5 @@
 """Any JSON value in any field of a record: each reader works with it, or names the file and the field in one line."""
 
-import io
 import json
 import re
 
@@ -9,7 +8,6 @@ import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import VALUES, examples, places, with_value
-from rich.console import Console
 
 from mmlape.cli import main
 from mmlape.errors import DataError, MMLaPEError
@@ -60,15 +58,15 @@ def folder(tmp_path_factory):
 def show_status(folder):
     rows = status.rows(folder)
     status.as_json(rows)
-    Console(file=io.StringIO(), width=160).print(status.table(rows))
+    status.print_rows(rows)
 
 
 def report(folder):
     runs = read_arms(folder)
-    built = report_content.build([arms.ArmRuns(name, found) for name, found in runs.items()], 'title')
+    built = report_content.build([arms.average(name, found) for name, found in runs.items()], 'title')
     json.dumps(data.report_data(built))
     setting_lines(built)
-    tables.console_table(built)
+    tables.print_results(built)
     tables.cost_table(built)
     tables.provenance_table(built)
 

@@ -30,11 +30,6 @@ _DISTRIBUTIONS = {
 """Distributions whose name is not that of their module."""
 
 
-def problem_of(what: str, fix: str) -> str:
-    """Return something that is wrong with the stack, and the shell line that fixes it."""
-    return f'{what}\n    {fix}'
-
-
 def with_openmmlab() -> bool:
     """Return whether this installation is one for training with OpenMMLab: any of its packages is there.
 
@@ -47,14 +42,14 @@ def _presence_problem(module: str) -> str | None:
     """Return what is wrong with a package according to its metadata, without importing it."""
     distribution, package = installed(module), PACKAGES[module]
     if distribution is None:
-        return problem_of(f'{module} is not installed', install_line(module))
+        return f'{module} is not installed\n    {install_line(module)}'
     if len(package.installed) > 1:
         what = f'{" and ".join(package.installed)} are both installed, and write into one folder'
         both = f'{sys.executable} -m pip uninstall -y {" ".join(package.installed)} && {install_line(module)}'
-        return problem_of(what, both)
+        return f'{what}\n    {both}'
     if _is_older(distribution[1], package.oldest):
         what = f'{" ".join(distribution)} is too old: mmlape needs {package.oldest} or newer'
-        return problem_of(what, install_line(module))
+        return f'{what}\n    {install_line(module)}'
     return None
 
 
@@ -69,7 +64,7 @@ def _import_problem(module: str) -> str | None:
     try:
         importlib.import_module(module)
     except Exception as error:
-        return problem_of(f'{module} does not import: {shown(error)}', _import_fix(module, error))
+        return f'{module} does not import: {shown(error)}\n    {_import_fix(module, error)}'
     return None
 
 
@@ -95,10 +90,10 @@ def _ops_problem() -> str | None:
         importlib.import_module('mmcv.ops').roi_align(image, box, 2)
     except ModuleNotFoundError as error:
         if (error.name or '').startswith('mmcv._ext'):
-            return problem_of("mmcv has no ops ('mmcv._ext' is missing)", f'{sys.executable} -m mmlape install-ops')
-        return problem_of(f'mmcv does not import: {shown(error)}', _import_fix('mmcv', error))
+            return f"mmcv has no ops ('mmcv._ext' is missing)\n    {sys.executable} -m mmlape install-ops"
+        return f'mmcv does not import: {shown(error)}\n    {_import_fix("mmcv", error)}'
     except Exception as error:  # reinstalled without compiled ops, for which mmlape has its own
-        return problem_of(f"mmcv's ops do not run: {shown(error)}", install_line('mmcv'))
+        return f"mmcv's ops do not run: {shown(error)}\n    {install_line('mmcv')}"
     return None
 
 
@@ -114,7 +109,7 @@ def stack_problems() -> list[str]:
     return problems or [problem for problem in [_ops_problem()] if problem]
 
 
-def stack_error(error: Exception) -> StackError | None:
+def stack_error(error: BaseException) -> StackError | None:
     """Return the error of the installed stack, the usual cause of an import that failed; None if it has none.
 
     It is of what an extra brings, in one line, or has a line for each package that is missing, too old or broken, and

@@ -43,17 +43,12 @@ def interval(entry: Estimate | Difference | None, form: str = '.2f') -> str:
     return f'{number(entry.low, form)} to {number(entry.high, form)}'
 
 
-def mean_std(entry: Estimate | None) -> str:
-    """Return '67.75 ± 0.94'; without the deviation for a single run."""
+def mean_std_n(entry: Estimate | None) -> str:
+    """Return '67.75 ± 0.94 (2)'; without the deviation for a single run."""
     if entry is None or entry.mean is None:
         return DASH
-    return number(entry.mean) + ('' if entry.std is None else f' ± {number(entry.std)}')
-
-
-def mean_std_n(entry: Estimate | None) -> str:
-    """Return '67.75 ± 0.94 (2)'."""
-    text = mean_std(entry)
-    return text if entry is None or text == DASH else f'{text} ({entry.n})'
+    deviation = '' if entry.std is None else f' ± {number(entry.std)}'
+    return f'{number(entry.mean)}{deviation} ({entry.n})'
 
 
 EVALUATIONS = ('last', 'best')

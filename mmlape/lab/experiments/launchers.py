@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -263,7 +263,6 @@ class LocalLauncher(Launcher):
         max_parallel: How many runs at a time; default: as many as there are GPUs for, or cores
             without GPUs.
         devices: The GPUs; default: all that are visible.
-        pool: Builds the pool of GPUs.
         per_gpu: How many runs share a GPU, or without GPUs the cores of this machine; default: one
             a GPU.
 
@@ -277,7 +276,6 @@ class LocalLauncher(Launcher):
         processes: int = 1,
         max_parallel: int | None = None,
         devices: Sequence[Device] | None = None,
-        pool: Callable[[Sequence[Device]], DevicePool] = DevicePool,
         per_gpu: int | None = None,
     ) -> None:
         if per_gpu is not None and processes > 1:
@@ -290,10 +288,8 @@ class LocalLauncher(Launcher):
                 f'--processes {processes}: {len(devices)} GPUs are visible here. Ask for fewer, '
                 'make more visible (CUDA_VISIBLE_DEVICES), or use --slurm'
             )
-        self.processes, self.pool = processes, pool(devices) if devices else None
-        self.per_gpu = per_gpu or 1
-        if self.pool:
-            self.pool.shares = self.per_gpu
+        self.processes, self.per_gpu = processes, per_gpu or 1
+        self.pool = DevicePool(devices, shares=self.per_gpu) if devices else None
         cores = available_cores()
         if devices:
             fitting = len(devices) * self.per_gpu // processes

@@ -7,11 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from mmlape.console.quiet import say
-from mmlape.console.tables import console_table, text_table
-from mmlape.console.terminal import console
+from mmlape.console.tables import print_table, text_table
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
@@ -48,7 +45,7 @@ def run_study(
     for warning in study.warnings():
         print(f'warning: {warning}', flush=True)
     if dry_run:
-        console().print(plan_table(plan, launcher))
+        print_plan(plan, launcher)
         for line in (*_missing_files(plan), *launcher.preview(plan)):
             say(line)
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
@@ -66,8 +63,8 @@ def run_study(
 def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher) -> int:
     """Start seeds while an arm is undecided, print each look, and return the exit status of the decisions."""
     until.fix()
-    write_order(until.work_dir, until.arms)
-    baseline, told, undecided = until.arms[0], set[str](), set[str]()
+    write_order(until.work_dir, [until.baseline, *until.arms])
+    told, undecided = set[str](), set[str]()
 
     def look(_: PlannedRun | None = None) -> None:
         verdicts = until.verdicts()
@@ -84,8 +81,8 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
         """Return whether a seed may count: its arm is undecided, and none before it has failed here."""
         place = until.seeds.index(planned.run.seed)
         failed = {one.arm.name for one in scheduler.failed if until.seeds.index(one.run.seed) < place}
-        arms = set() if baseline in failed else undecided - failed
-        return bool(arms) if planned.arm.name == baseline else planned.arm.name in arms
+        arms = set() if until.baseline in failed else undecided - failed
+        return bool(arms) if planned.arm.name == until.baseline else planned.arm.name in arms
 
     look()
     log = functools.partial(print, flush=True)
@@ -115,7 +112,7 @@ def show_arms(
     Nothing needs to be there for it: neither weights nor data nor a batch that fits.
     """
     if any(is_study(arm.config) for arm in arms):
-        console().print(arms_table(arms))
+        print_arms(arms)
     for arm in arms:
         args = run_arguments(arm, seed_folder(Path(work_dir) / arm.name, seeds[0]), seeds[0], extra)
         print(f'{arm.name}: {shlex.join(_command(arm, args, processes))}')
@@ -134,8 +131,8 @@ def _command(arm: Arm, args: Sequence[str], processes: int) -> list[str]:
     return ['bash', str(tool), args[0], str(processes), *args[1:]]
 
 
-def arms_table(arms: Sequence[Arm]) -> Table:
-    """Build the table of what the arms of studies change, with the paper's figures."""
+def print_arms(arms: Sequence[Arm]) -> None:
+    """Print what the arms of studies change, with the paper's figures."""
     rows = []
     for arm in arms:
         base, changes, figure = arm.config, list(arm.cfg_options), ''
@@ -150,18 +147,17 @@ def arms_table(arms: Sequence[Arm]) -> Table:
                 printed[0] += f', relative to {planned.relative_to}'
             figure = '\n'.join(printed)
         rows.append((arm.name, base, '\n'.join(changes), figure or DASH))
-    return console_table(text_table(('arm', 'base', 'overrides', "paper's figure"), rows, 4))
+    print_table(text_table(('arm', 'base', 'overrides', "paper's figure"), rows, 4))
 
 
-def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
-    """Build the table of what would be done."""
+def print_plan(plan: Sequence[PlannedRun], launcher: Launcher) -> None:
+    """Print what would be done."""
     rows = []
     for planned in plan:
         job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
         action, reason = ('watch', job.place) if job else (planned.action, planned.reason)
         rows.append((planned.arm.name, planned.run.seed, planned.run.state, action, reason))
-    table = text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5)
-    return console_table(table, launcher.describe())
+    print_table(text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5), launcher.describe())
 
 
 def average_arms(arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int], allow_software: bool = False) -> int:
@@ -181,7 +177,7 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int], allow_software: b
     write_summary(folder, runs, arm.config, allow_software)
     summary = summarise(runs, allow_software, in_points=True)
     title = f'{arm.name}, seeds {", ".join(map(str, summary.seeds))}'
-    console().print(console_table(summary_table(summary), title))
+    print_table(summary_table(summary), title)
     for seed, outcome in summary.unfinished.items():
         say(f'not counted: seed {seed}, {outcome}')
     others = [run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary.seeds]

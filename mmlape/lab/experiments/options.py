@@ -22,7 +22,7 @@ def add_running(parser: argparse.ArgumentParser) -> Arguments:
     add = parser.add_argument
     add(
         '--processes',
-        type=int,
+        type=positive,
         default=1,
         metavar='N',
         help='of one run, each on a GPU of its own if there are any; default: 1',
@@ -43,7 +43,9 @@ def add_running(parser: argparse.ArgumentParser) -> Arguments:
     )
     slurm.add_argument('--no-wait', action='store_true', help='submit and return')
     more = add_more(parser)
-    more.add_argument('--parallel', type=int, metavar='N', help='maximum of runs at a time; default: as many as fit')
+    more.add_argument(
+        '--parallel', type=positive, metavar='N', help='maximum of runs at a time; default: as many as fit'
+    )
     return more
 
 
@@ -52,8 +54,6 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
     from mmlape.lab.experiments.launchers import LocalLauncher
     from mmlape.lab.experiments.slurm import SlurmLauncher
 
-    if args.parallel is not None and args.parallel < 1:
-        raise ConfigError(f'--parallel {args.parallel}: at least one')
     gpus = args.gpus_per_node
     if args.slurm and args.per_gpu:
         raise ConfigError(

@@ -194,12 +194,7 @@ class Study:
     _identities: dict[str, Identity] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require_different('--seeds', self.seeds)
-        _require_different('arms', [arm.name for arm in self.arms], ': give names, by --arm NAME CONFIG')
-        for arm in self.arms:
-            check_arm_name(arm.name)
-        if self.processes < 1:
-            raise ConfigError(f'--processes {self.processes}: at least one')
+        check_names_and_seeds(self.arms, self.seeds)
         self.options = train_options(self.extra)
         _require_own(self.options)
         for arm in self.arms:
@@ -384,12 +379,20 @@ def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:
     return f'{folder} is another run ({listed(lines)}): give another --work-dir or move it{hint}'
 
 
-def _require_different(what: str, values: Sequence, hint: str = '') -> None:
-    twice = sorted(value for value, count in Counter(values).items() if count > 1)
-    if twice:
-        raise ConfigError(f'{what}: {", ".join(map(str, twice))} given twice{hint}')
-    if not values:
-        raise ConfigError(f'{what}: none given')
+def check_names_and_seeds(arms: Sequence[Arm], seeds: Sequence[int]) -> None:
+    """Raise ConfigError if arms or seeds are given twice or none is, or an arm may not have its name."""
+    names = [arm.name for arm in arms]
+    for what, values, hint in (
+        ('--seeds', [str(seed) for seed in seeds], ''),
+        ('arms', names, ': give names, by --arm NAME CONFIG'),
+    ):
+        twice = sorted(value for value, count in Counter(values).items() if count > 1)
+        if twice:
+            raise ConfigError(f'{what}: {", ".join(twice)} given twice{hint}')
+        if not values:
+            raise ConfigError(f'{what}: none given')
+    for name in names:
+        check_arm_name(name)
 
 
 class _Parser(argparse.ArgumentParser):

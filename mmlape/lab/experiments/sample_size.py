@@ -8,7 +8,7 @@ import pandas as pd
 from mmlape.console.tables import text_table
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.evaluation.metric_names import label
-from mmlape.lab.experiments.report.arms import ArmRuns, average
+from mmlape.lab.experiments.report.arms import average
 from mmlape.lab.experiments.sequential import SequentialPlan, expected_seeds
 from mmlape.lab.experiments.statistics import MOST, POWER, Spread, of_differences, pooled, seeds_needed
 from mmlape.lab.runs.run import read_arms
@@ -35,7 +35,7 @@ def pilot_spread(
         arms.
     """
     runs = read_arms(work_dir, arms)
-    results = [average(ArmRuns(name, seeds), allow_software) for name, seeds in runs.items()]
+    results = [average(name, seeds, allow_software=allow_software) for name, seeds in runs.items()]
     if metric is None:
         metrics = list(dict.fromkeys(result.metrics[0] for result in results if result.metrics))
         if len(metrics) != 1:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from mmlape.console.quiet import printable
 from mmlape.console.terminal import clock
 from mmlape.lab.experiments.launchers import Job, Launcher
 from mmlape.lab.experiments.planning import PlannedRun, require_startable
@@ -230,46 +229,3 @@ def _progress(planned: PlannedRun) -> str:
     if record.state != 'running' or not record.max_iters:
         return f'{planned.label}: {"ending" if record.state == "finished" else "preparing"}'
     return f'{planned.label}: {record.iter} of {record.max_iters}'
-
-
-PRIOR = 60.0
-"""Seconds of the plan that the measured pace is averaged with, so that the first minutes do not
-jump."""
-
-
-@dataclass
-class Progress:
-    """The share of a plan that is done; logs lines with the time left.
-
-        left = (total - done) (passed + PRIOR) / (done + PRIOR)
-
-    The plan's costs are seconds on the machine that they were measured on; the last factor corrects
-    them, the more the more is done here.
-    """
-
-    total: float  # the sum of the costs
-    print: Callable[[str], None]  # receives each line
-    done: float = 0.0  # the cost of the parts that were finished here
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """The time since the start."""
-        return time.monotonic() - self.started
-
-    def finish(self, cost: float) -> None:
-        """Count a part as done."""
-        self.done += cost
-
-    def skip(self, cost: float) -> None:
-        """Take a part that was done before out of the plan."""
-        self.total -= cost
-
-    def left(self) -> float:
-        """Estimate the seconds left."""
-        return (self.total - self.done) * (self.seconds + PRIOR) / (self.done + PRIOR)
-
-    def log(self, text: str) -> None:
-        """Print a line with the time passed and the time left."""
-        left = self.left()
-        self.print(printable(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}'))

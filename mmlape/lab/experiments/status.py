@@ -1,24 +1,21 @@
 """The state of the runs below a work dir, read from the disk alone, whoever trains them."""
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 
-from mmlape.console.tables import console_table, text_table
+from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import clock, console
 from mmlape.lab.evaluation.metric_names import ranked, show
 from mmlape.lab.runs.locks import lock_holder
 from mmlape.lab.runs.record import running_in
 from mmlape.lab.runs.run import Run, job_file, read_arms, start_lock
-from mmlape.lab.runs.schema import Failure, JobState, read_job
+from mmlape.lab.runs.schema import Failure, read_job
 
 SILENT = 900
 """Seconds without news of a running run, after which the table says so."""
@@ -66,7 +63,7 @@ def _row(arm: str, run: Run) -> Row:
     record, now = run.record, time.time()
     silence = max(0.0, now - (record.updated or now))  # of a machine whose clock is ahead, too
     reason, eta = run.reason or (record.failure or Failure()).reason, None
-    state, holder, job = run.state, running_in(run.folder), _slurm_job(run.folder)
+    state, holder, job = run.state, running_in(run.folder), read_job(job_file(run.folder))
     starting = None if holder else lock_holder(start_lock(run.folder))
     if state == 'running':
         reason = f'no news for {clock(silence)}' if silence > SILENT else None
@@ -74,45 +71,31 @@ def _row(arm: str, run: Run) -> Row:
             eta = max(0, round(record.eta - silence))
     elif (holder or starting) and state != 'finished':
         state, reason = 'starting', None
-    elif job and run.state != 'finished':
+    elif job and not job.ended and run.state != 'finished':
         state, reason = 'queued', f'job {job.job}: {job.state}'
     elif state == 'broken':
         reason = 'killed; `train --resume` or the next multi-seed resumes it'
     host = (holder or starting or {}).get('host') or record.host
     key = run.best.key if run.best else None
     names = ranked(run.last.metrics, key) if run.last else []
-    metric = (names[0], run.last.metrics[names[0]], run.last.step) if names else None
-    speed = _images_per_second(run)
+    images, seconds = (record.world_size or 0) * (record.images_per_process or 0), run.cost.seconds_per_iter
     return Row(
         arm=arm,
         seed=run.seed,
         state=state,
         iter=record.iter,
         max_iters=record.max_iters,
-        images_per_second=speed,
+        images_per_second=images / seconds if seconds and images else None,
         eta=eta,
-        metric=metric,
+        metric=(names[0], run.last.metrics[names[0]], run.last.step) if names else None,
         host=host,
         sharing=record.sharing,
         reason=reason,
     )
 
 
-def _images_per_second(run: Run) -> float | None:
-    """Return the throughput of a run; None until it is known."""
-    images = (run.record.world_size or 0) * (run.record.images_per_process or 0)
-    seconds = run.cost.seconds_per_iter
-    return images / seconds if seconds and images else None
-
-
-def _slurm_job(folder: Path) -> JobState | None:
-    """Return the Slurm job of a run, if it had not ended when its state was recorded last."""
-    job = read_job(job_file(folder))
-    return None if job is None or job.ended else job
-
-
-def table(runs: Sequence[Row]) -> Table:
-    """Build the table of runs, with how many there are of each state."""
+def print_rows(runs: Sequence[Row]) -> None:
+    """Print the table of runs, with how many there are of each state."""
     counts = Counter(run.state for run in runs)
     rows = [
         (
@@ -131,7 +114,7 @@ def table(runs: Sequence[Row]) -> Table:
     ]
     columns = ('arm', 'seed', 'state', 'progress', 'iteration', 'images/s', 'left', 'last metric', 'host', 'reason')
     title = ', '.join(f'{count} {state}' for state, count in counts.items())
-    return console_table(text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES)
+    print_table(text_table(columns, rows, len(columns)), title, sections=1, styles=STYLES)
 
 
 def as_json(runs: Sequence[Row]) -> str:
@@ -148,12 +131,9 @@ def as_json(runs: Sequence[Row]) -> str:
 
 def watch(work_dir: str | Path, seconds: float) -> None:
     """Refresh the table until Ctrl-C: in place in a terminal, one below the other elsewhere."""
-    if not sys.stdout.isatty():
-        while True:
-            print(time.strftime('%Y-%m-%d %H:%M:%S'))
-            console().print(table(rows(work_dir)))
-            time.sleep(seconds)
-    with Live(table(rows(work_dir)), console=console(), auto_refresh=False, screen=False) as live:
-        while True:
-            time.sleep(seconds)
-            live.update(table(rows(work_dir)), refresh=True)
+    while True:
+        found = rows(work_dir)
+        console().clear()  # does nothing but in a terminal
+        print(time.strftime('%Y-%m-%d %H:%M:%S'))
+        print_rows(found)
+        time.sleep(seconds)

@@ -1,18 +1,17 @@
 """A study that stops when it knows: its plan in the work dir, and what the runs there have decided."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from mmlape.console.page import Section
 from mmlape.console.tables import text_table
 from mmlape.errors import ConfigError, listed
 from mmlape.files import read_json, write_json
-from mmlape.lab.decoding import Seed, decode, encode
+from mmlape.lab.decoding import UNSTORED, Seed, decode, encode
 from mmlape.lab.evaluation.metric_names import label
-from mmlape.lab.experiments.report.arms import ArmRuns, average
+from mmlape.lab.experiments.report.arms import average
 from mmlape.lab.experiments.sequential import Look, SequentialPlan, looks
 from mmlape.lab.experiments.statistics import DECISIONS, LEAST, pooled, seeds_needed
 from mmlape.lab.runs.run import Run, read_seeds
@@ -31,30 +30,27 @@ class UntilStudy:
     """Arms that are compared with the first one, seed by seed, until each comparison is decided.
 
     Attributes:
-        work_dir: Holds ``<arm>/seed_<S>``.
-        arms: Their names, the baseline first.
+        baseline: The name of the first one.
+        arms: Those of the others.
         seeds: In their order, which nobody chooses afterwards.
         margin: As of `SequentialPlan`, in points.
         alpha: As of `SequentialPlan`, of the complete study.
+        work_dir: Holds ``<arm>/seed_<S>``, and the other attributes as ``until.json``.
         allow_software: As in `averages.check_repeats`.
     """
 
-    work_dir: Path
-    arms: tuple[str, ...]
-    seeds: tuple[int, ...]
+    baseline: str
+    arms: list[str]
+    seeds: list[Seed]
     margin: float
     alpha: float = 0.05
-    allow_software: bool = False
+    work_dir: Path = field(default=Path(), metadata=UNSTORED)
+    allow_software: bool = field(default=False, metadata=UNSTORED)
 
     @property
     def plan(self) -> SequentialPlan:
         """Return the plan of each comparison."""
-        return SequentialPlan(self.margin, len(self.seeds), self.alpha, len(self.arms) - 1)
-
-    @property
-    def fixed(self) -> 'FixedPlan':
-        """Return what is recorded of it."""
-        return FixedPlan(self.arms[0], list(self.arms[1:]), list(self.seeds), self.margin, self.alpha)
+        return SequentialPlan(self.margin, len(self.seeds), self.alpha, len(self.arms))
 
     def fix(self, write: bool = True) -> None:
         """Record the plan before the first seed; a later call must have the same.
@@ -67,28 +63,32 @@ class UntilStudy:
                 new and seeds of it have results.
             DataError: The recorded one cannot be read.
         """
-        if len(self.arms) < 2:
-            raise ConfigError(f'--until compares arms with the first one, and {self.arms[0]} is alone: name another')
+        if not self.arms:
+            raise ConfigError(f'--until compares arms with the first one, and {self.baseline} is alone: name another')
         self.plan  # noqa: B018  (checks its values)
-        path, mine = self.work_dir / FILE, self.fixed
-        if (recorded := _read(path)) is None:
-            runs = [(name, run) for name in self.arms for run in read_seeds(self.work_dir / name, self.seeds)]
+        path, mine = self.work_dir / FILE, encode(self)
+        recorded = read_json(path)
+        if recorded is None:
+            runs = [(arm, run) for arm, runs in self._runs().items() for run in runs]
             if known := [f'{name}, seed {run.seed}' for name, run in runs if run.last]:
                 raise ConfigError(
                     f'--until: a plan that is made beside results decides nothing, and {self.work_dir} has those of '
                     f'{listed(known, 3)}: give another --work-dir, or --seeds that are new'
                 )
             if write:
-                _create(path, mine)
-            recorded = _read(path) or mine
-        changed = [
-            f'{key}: {value} -> {vars(mine)[key]}' for key, value in vars(recorded).items() if vars(mine)[key] != value
-        ]
+                write_json(path, mine)
+            return
+        recorded = encode(decode(UntilStudy, recorded, path))
+        changed = [f'{key}: {value} -> {mine[key]}' for key, value in recorded.items() if mine[key] != value]
         if changed:
             raise ConfigError(
                 f'{path} fixed the plan before the first seed ({", ".join(changed)}): a plan that follows the '
                 'results decides nothing; give the same one, or another --work-dir'
             )
+
+    def _runs(self) -> dict[str, list[Run]]:
+        """Return the runs of each arm, the baseline first, in the order of the seeds."""
+        return {name: read_seeds(self.work_dir / name, self.seeds) for name in (self.baseline, *self.arms)}
 
     def verdicts(self) -> list['Verdict']:
         """Return what is known of each arm but the baseline.
@@ -96,52 +96,22 @@ class UntilStudy:
         Finished seeds count, in their order, up to the first one that is not: neither a failure nor a run that ends
         early chooses, and a decision stays when a failed seed is trained again.
         """
-        runs = {name: read_seeds(self.work_dir / name, self.seeds) for name in self.arms}
-        results = [average(ArmRuns(name, of_arm), self.allow_software) for name, of_arm in runs.items()]
+        runs = self._runs()
+        results = [average(name, of_arm, allow_software=self.allow_software) for name, of_arm in runs.items()]
         metrics = {result.name: result.metrics[0] for result in results if result.counted and result.metrics}
         if len(set(metrics.values())) > 1:
             named = ', '.join(f'{name} {metric}' for name, metric in metrics.items())
             raise ConfigError(f'--until: the arms have other metrics ({named}): compare arms of one task')
         metric = next(iter(metrics.values()), '')
         values = {result.name: result.values('last', metric) for result in results}
-        baseline, verdicts = self.arms[0], []
-        for name in self.arms[1:]:
-            found = tuple(looks(self.plan, values[name], values[baseline], self.seeds))
-            spread = pooled([list(values[arm].values()) for arm in (name, baseline)])
+        verdicts = []
+        for name in self.arms:
+            found = tuple(looks(self.plan, values[name], values[self.baseline], self.seeds))
+            spread = pooled([list(values[arm].values()) for arm in (name, self.baseline)])
             fixed = seeds_needed(self.margin, spread.std) if spread and spread.std else None
-            held = _held([(runs[arm], values[arm]) for arm in (baseline, name)])
-            verdicts.append(Verdict(name, baseline, metric, len(self.seeds), found, fixed, held))
+            held = _held([(runs[arm], values[arm]) for arm in (self.baseline, name)])
+            verdicts.append(Verdict(name, self.baseline, metric, len(self.seeds), found, fixed, held))
         return verdicts
-
-
-@dataclass(frozen=True)
-class FixedPlan:
-    """The content of ``until.json``."""
-
-    baseline: str
-    arms: list[str]
-    seeds: list[Seed]
-    margin: float
-    alpha: float
-
-
-def _read(path: Path) -> FixedPlan | None:
-    content = read_json(path)
-    return None if content is None else decode(FixedPlan, content, path)
-
-
-def _create(path: Path, plan: FixedPlan) -> None:
-    """Write a plan, complete or not at all, unless another process was faster."""
-    partial = path.with_name(f'.{path.name}.{os.getpid()}')
-    try:
-        write_json(partial, encode(plan))
-        os.link(partial, path)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -184,11 +154,9 @@ def _held(arms: Sequence[tuple[Sequence[Run], Mapping[int, float]]]) -> Run | No
 
 def read_until(work_dir: str | Path) -> UntilStudy | None:
     """Return the study whose plan is in a work dir; None if there is none."""
-    plan = _read(Path(work_dir) / FILE)
-    if plan is None:
-        return None
-    arms = (plan.baseline, *plan.arms)
-    return UntilStudy(Path(work_dir), arms, tuple(plan.seeds), plan.margin, plan.alpha, allow_software=True)
+    path = Path(work_dir) / FILE
+    study = decode(UntilStudy, read_json(path), path)
+    return study and replace(study, work_dir=Path(work_dir), allow_software=True)
 
 
 def parts(verdicts: Sequence[Verdict]) -> list[Section]:

@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from mmlape.errors import ConfigError
-from mmlape.files import parse_yaml
 
 _BOOLEAN = 'tag:yaml.org,2002:bool'
 _FLOAT = 'tag:yaml.org,2002:float'
+_SAFE = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
 def parse(text: str, file: str) -> Any:
@@ -28,21 +28,20 @@ def parse(text: str, file: str) -> Any:
 
 @functools.lru_cache(maxsize=64)  # all studies of the package
 def _values(text: str) -> Any:
-    return parse_yaml(text, _Loader)
+    return yaml.load(text, _Loader)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(_SAFE):  # type: ignore[misc,valid-type]
     """YAML 1.2's plain values: ``on`` is a word (iRPE has ``on: k``), 1e-3 is a number.
 
     No key may be given twice.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        repeated = next((key for key, count in Counter(keys).items() if count > 1), None)
-        if repeated is not None:
-            problem = f"'{repeated}' is given twice"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        for key, count in keys.items():
+            if count > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"'{key}' is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 

@@ -178,20 +178,11 @@ def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
     folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
     beside = [] if str(config).startswith(PREFIX) else [Path(folder)]
     for place in (*beside, _packaged()):
-        for file in _study_files(place):
-            named = _named_arm(file, name)
-            arms = read_study(file).arms if named else ()
-            for arm in arms:
-                if arm.name == named:
-                    return read_study(file), arm
-    return None
-
-
-def _named_arm(file: Path, name: str) -> str | None:
-    """Return which arm of a study file 'FILE.yml:ARM' or 'FILE-ARM.py' names; None for another file's."""
-    for start in (f'{file.name}:', f'{file.stem}-'):
-        if name.startswith(start):
-            return name.removeprefix(start).removesuffix('.py')
+        for file in _study_files(place, name):
+            study = read_study(file)
+            for arm in study.arms:
+                if name.removesuffix('.py') in (f'{file.name}:{arm.name}', f'{file.stem}-{arm.name}'):
+                    return study, arm
     return None
 
 
@@ -205,10 +196,15 @@ def _packaged() -> Path:
     return mim_root() / 'studies'
 
 
-def _study_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that may be studies, by name: those of YAML that have arms."""
-    files = (path for path in folder.glob('[!.]*.y*ml') if path.suffix in ('.yml', '.yaml'))
-    return sorted(path for path in files if re.search(rb'^arms:', path.read_bytes(), re.MULTILINE))
+def _study_files(folder: Path, arm: str = '') -> list[Path]:
+    """Return the files of a folder that may be studies, by name: those of YAML that have arms.
+
+    With ``arm``, ``FILE.yml:ARM`` or ``FILE-ARM.py``, only those that it may be of.
+    """
+    files = [path for path in sorted(folder.glob('[!.]*.y*ml')) if path.suffix in ('.yml', '.yaml')]
+    if arm:
+        files = [path for path in files if arm.startswith((f'{path.name}:', f'{path.stem}-'))]
+    return [path for path in files if re.search(rb'^arms:', path.read_bytes(), re.MULTILINE)]
 
 
 def _is_printed(value: Any) -> bool:

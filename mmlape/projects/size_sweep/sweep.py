@@ -34,7 +34,7 @@ from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.lab.datasets.retarget import reroot
 from mmlape.lab.evaluation.metric_names import is_defined, label, points, ranked
 from mmlape.lab.experiments.averages import Average, number
-from mmlape.lab.experiments.report import ArmRuns, Report, build, write_data
+from mmlape.lab.experiments.report import Report, average, build, write_data
 from mmlape.lab.inference.evaluator import test
 from mmlape.projects.size_sweep.models import Swept
 
@@ -239,7 +239,7 @@ def build_report(
     if not found & set(compared):
         raise DataError(f'{metric} is undefined for every model and size')
     chosen = [name for name in compared if name in found]
-    return build([ArmRuns(arm, metrics=chosen, measured=seeds) for arm, seeds in measured.items()], title)
+    return build([average(arm, metrics=chosen, measured=seeds) for arm, seeds in measured.items()], title)
 
 
 def at(metric: str, size: float) -> str:

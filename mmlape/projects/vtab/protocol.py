@@ -19,15 +19,13 @@ from mmengine.config import Config
 
 from mmlape.console.page import Section
 from mmlape.console.tables import text_table
-from mmlape.console.terminal import console
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n, number, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
-from mmlape.lab.experiments.multi_seed import plan_table
+from mmlape.lab.experiments.multi_seed import print_plan
 from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
-from mmlape.lab.experiments.report import ArmRuns, Report, build
-from mmlape.lab.experiments.scheduler import Progress, Scheduler
+from mmlape.lab.experiments.report import Report, average, build
+from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.extension import PaperFigures, Quotation
 from mmlape.lab.inference.evaluator import test
@@ -92,7 +90,7 @@ def run_sets(
         check_precision(study.options.amp)
     plan = _set_by_set(study)
     if dry_run:
-        console().print(plan_table(plan, launcher))
+        print_plan(plan, launcher)
         return []
     log = functools.partial(print, flush=True)
     log(launcher.describe())
@@ -151,8 +149,6 @@ def evaluate(
         for result in results
         if result.rate is not None
     }
-    images = {result: len(read_lines(str(result.vtab_set.test_list))) for result in runs}
-    progress = Progress(sum(images[result] * len(set_runs) for result, set_runs in runs.items()), log)
     evaluated = []
     for result in results:
         unfinished = [f'seed {run.seed}: {run.outcome}' for run in runs.get(result, ()) if not run.counts]
@@ -164,10 +160,7 @@ def evaluate(
             value = _tested(run, result.vtab_set.test_list)
             if value is None:
                 value = _test(run, study.configs[run.arm], result.vtab_set.test_list)
-                progress.finish(images[result])
-                progress.log(f'{run.arm}, seed {run.seed}: test {value:.2f}')
-            else:
-                progress.skip(images[result])
+                log(f'{run.arm}, seed {run.seed}: test {value:.2f}')
             values[run.seed] = value
         evaluated.append(replace(result, test=values))
         if options.prune:
@@ -266,7 +259,7 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
     }
     figures = {name: f'{figure:.1f}' for name, figure in papers.items() if figure is not None}
     quoted = Quotation(sets.paper, sets.runs, f'VTAB-1k, {sets.model}', figures)
-    arm = ArmRuns(
+    arm = average(
         Path(options.work_dir).resolve().name,
         metrics=[name for name, values in tests.items() if values],
         measured=measured,

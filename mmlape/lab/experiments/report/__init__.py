@@ -6,30 +6,20 @@ tables hold the numbers.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from mmlape.console.page import Section
 from mmlape.console.tables import write_csv
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_json
-from mmlape.lab.experiments.report.arms import ArmRuns
+from mmlape.lab.experiments.report.arms import average
 from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_data
 from mmlape.lab.experiments.report.document import sections, write_html, write_latex, write_markdown
-from mmlape.lab.experiments.report.report_content import Report, build, check_baseline
-from mmlape.lab.experiments.report.tables import comparison_lines, console_table
+from mmlape.lab.experiments.report.report_content import Report, build
+from mmlape.lab.experiments.report.tables import comparison_lines, print_results
 from mmlape.lab.runs.run import read_arms
 
-__all__ = [
-    'ArmRuns',
-    'Report',
-    'build',
-    'check_baseline',
-    'comparison_lines',
-    'console_table',
-    'report_work_dir',
-    'write_report',
-]
+__all__ = ['Report', 'average', 'build', 'comparison_lines', 'print_results', 'report_work_dir', 'write_report']
 
 
 def write_report(report: Report, folder: str | Path) -> list[Path]:
@@ -84,35 +74,19 @@ def report_work_dir(
             cannot be written.
         ConfigError: An arm or a metric does not exist.
     """
-    arms = [ArmRuns(name, runs) for name, runs in read_arms(work_dir, names).items()]
-    if not any(run.counts for arm in arms for run in arm.runs):
-        states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs)
+    arms = read_arms(work_dir, names)
+    if not any(run.counts for runs in arms.values() for run in runs):
+        states = '; '.join(f'{name}, seed {run.seed}: {run.outcome}' for name, runs in arms.items() for run in runs)
         raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
     folder = Path(work_dir)
     if usual and baseline is None:
-        baseline = next((arm.name for arm in arms if arm.runs[0].folder.parent == folder / usual), None)
-    out = Path(out) if out else folder / 'report'
-    report = build(
-        _with_metrics(arms, metrics) if metrics else arms,
-        title or _study_title(arms) or folder.resolve().name,
-        baseline,
-        allow_software,
-        first=first,
-    )
-    return report, write_report(report, out)
-
-
-def _study_title(arms: Sequence[ArmRuns]) -> str | None:
-    """Return the title of the study that all arms are of; None if there is no such study."""
-    titles = {arm.study[0].title if arm.study else None for arm in arms}
-    return titles.pop() if len(titles) == 1 else None
-
-
-def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:
-    """Choose the metrics to compare, as far as each arm has them."""
-    of_arms = {arm.name: {name for run in arm.runs if run.counts for name in run.last.metrics} for arm in arms}
-    every = sorted(set().union(*of_arms.values()))
-    unknown = [name for name in metrics if name not in every]
+        baseline = next((name for name, runs in arms.items() if runs[0].folder.parent == folder / usual), None)
+    results = [average(name, runs, metrics, allow_software=allow_software) for name, runs in arms.items()]
+    known = sorted({name for result in results for name in result.summary.last.metrics})
+    unknown = [name for name in metrics or () if name not in known]
     if unknown:
-        raise ConfigError(f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}')
-    return [replace(arm, metrics=tuple(name for name in metrics if name in of_arms[arm.name])) for arm in arms]
+        raise ConfigError(f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(known)}')
+    studies = {result.study for result in results}
+    title = title or (studies.pop() if len(studies) == 1 else '') or folder.resolve().name
+    report = build(results, title, baseline, first=first)
+    return report, write_report(report, Path(out) if out else folder / 'report')

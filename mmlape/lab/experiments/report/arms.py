@@ -1,7 +1,7 @@
 """The arms of a report, averaged, every value in points; and the papers' figures for them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,35 +15,11 @@ from mmlape.lab.studies.study_file import StudyArm, StudyFile, find_arm
 
 
 @dataclass(frozen=True)
-class ArmRuns:
-    """The runs of an arm, or what was measured of it after training, and how to compare them."""
-
-    name: str  # in tables, and in the legend of curves
-    runs: Sequence[Run] = ()  # from `runs.read_seeds` or `runs.read_arms`
-    metrics: Sequence[str] | None = None  # which to compare; default: the task's
-    # instead of runs: what was measured after training, in points, as {seed: {metric: value}}
-    measured: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    # the papers' figures for it; default: those of its config
-    paper: PaperFigures | None = None
-
-    @property
-    def config(self) -> str:
-        """The config of its averaged runs, or its name."""
-        first = next((run for run in self.runs if run.counts), None)
-        return str(first.record.config or self.name) if first else self.name
-
-    @property
-    def study(self) -> tuple[StudyFile, StudyArm] | None:
-        """The study that it is an arm of, and what that says about it; None if it is of none."""
-        first = next((run for run in self.runs if run.counts), None)
-        return find_arm(first.record.study if first and first.record.study else self.config)
-
-
-@dataclass(frozen=True)
 class ArmResult:
     """An arm, averaged; every value is in points."""
 
-    arm: ArmRuns
+    name: str  # in tables, and in the legend of curves
+    runs: Sequence[Run]  # none of an arm that was measured after training
     task: str | None  # None if unknown
     metrics: tuple[str, ...]  # those to compare
     summary: Summary
@@ -52,16 +28,12 @@ class ArmResult:
     # one
     paper: PaperFigures | None
     title: str = ''  # what its study calls it; empty if that is its name, or it is of none
-
-    @property
-    def name(self) -> str:
-        """The name of the arm."""
-        return self.arm.name
+    study: str = ''  # the title of its study; empty if it is of none
 
     @property
     def counted(self) -> list[Run]:
         """The runs that are averaged."""
-        return [run for run in self.arm.runs if run.counts]
+        return [run for run in self.runs if run.counts]
 
     @property
     def first(self) -> Run | None:
@@ -108,7 +80,7 @@ class ArmResult:
     @property
     def gpu_hours(self) -> float | None:
         """The GPU hours of all runs, including those that do not count."""
-        recorded = [run.cost.gpu_hours for run in self.arm.runs if run.cost.gpu_hours is not None]
+        recorded = [run.cost.gpu_hours for run in self.runs if run.cost.gpu_hours is not None]
         return sum(recorded) if recorded else None
 
     def mean_cost(self, of: Callable[[Cost], float | None]) -> float | None:
@@ -117,24 +89,46 @@ class ArmResult:
         return sum(recorded) / len(recorded) if recorded else None
 
 
-def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
-    """Average an arm; DataError if its runs are not repeats of each other."""
-    if arm.measured:
-        last = Evaluations(len(arm.measured), metrics=average_values(arm.measured))
-        summary = Summary(list(arm.measured), last=last)
+def average(
+    name: str,
+    runs: Sequence[Run] = (),
+    metrics: Sequence[str] | None = None,
+    measured: Mapping[int, Mapping[str, float]] | None = None,
+    paper: PaperFigures | None = None,
+    allow_software: bool = False,
+) -> ArmResult:
+    """Average an arm; DataError if its runs are not repeats of each other.
+
+    Args:
+        name: Of the arm.
+        runs: From `runs.read_seeds` or `runs.read_arms`.
+        metrics: Which to compare, as far as it has them; default: the task's.
+        measured: Instead of runs, what was measured after training, in points: ``{seed: {metric: value}}``.
+        paper: The papers' figures for it; default: those of its config.
+        allow_software: As in `averages.check_repeats`.
+    """
+    if measured:
+        summary = Summary(list(measured), last=Evaluations(len(measured), metrics=average_values(measured)))
     else:
-        summary = summarise(arm.runs, allow_software, in_points=True)
-    measured = [*summary.last.metrics, *summary.best.metrics]
-    task = task_of(measured)
-    metrics = (TASK_METRICS.get(task) or measured[:1]) if arm.metrics is None else arm.metrics
-    metrics = [name for name in metrics if name in measured] if measured else metrics
-    first = next((run for run in arm.runs if run.counts), None)
-    config = arm.config
-    paper = arm.paper or index_entry(config, first.cost.parameters if first else None)
-    model = recorded_model(Path(config).stem, first.identity if first else None)
-    planned = arm.study[1].title if arm.study else arm.name
-    result = ArmResult(arm, task, tuple(metrics), summary, model, paper, '' if planned == arm.name else planned)
-    return replace(result, paper=paper and paper.at_fraction(result.fraction))
+        summary = summarise(runs, allow_software, in_points=True)
+    found = [*summary.last.metrics, *summary.best.metrics]
+    task = task_of(found)
+    wanted = (TASK_METRICS.get(task) or found[:1]) if metrics is None else metrics
+    first = next((run for run in runs if run.counts), None)
+    config = str(first.record.config or name) if first else name
+    study, arm = find_arm((first.record.study if first else None) or config) or (None, None)
+    result = ArmResult(
+        name,
+        runs,
+        task,
+        tuple(metric for metric in wanted if metric in found),
+        summary,
+        recorded_model(Path(config).stem, first.identity if first else None),
+        paper or index_entry(config, first.cost.parameters if first else None),
+        arm.title if arm and arm.title != name else '',
+        study.title if study else '',
+    )
+    return replace(result, paper=result.paper and result.paper.at_fraction(result.fraction))
 
 
 def index_entry(config: str, parameters: int | None = None) -> PaperFigures | None:

@@ -128,7 +128,7 @@ def _arm(result: ArmResult) -> dict[str, Any]:
             'flops': paper.flops if paper else None,
             'flops_of_size': list(paper.size) if paper else None,
             'gpu_hours': result.gpu_hours,
-            'runs': {run.seed: encode(run.cost) if run.cost != Cost() else {} for run in result.arm.runs},
+            'runs': {run.seed: encode(run.cost) if run.cost != Cost() else {} for run in result.runs},
         },
         'identity': encode(result.identity) if result.identity else {},
     }

@@ -8,7 +8,7 @@ from mmlape.console.page import Section
 from mmlape.errors import ConfigError
 from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.averages import EVALUATIONS
-from mmlape.lab.experiments.report.arms import ArmResult, ArmRuns, average
+from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.statistics import Difference, holm, paired, welch
 from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import differences, known_provenance, software_differences
@@ -187,40 +187,30 @@ def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
     return f'{ours.name}: {ours.method} − {theirs.method}{images}' if alike else None
 
 
-def build(
-    arms: Sequence[ArmRuns], title: str, baseline: str | None = None, allow_software: bool = False, **more
-) -> Report:
-    """Average arms and compare them.
+def build(results: Sequence[ArmResult], title: str, baseline: str | None = None, **more) -> Report:
+    """Compare arms.
 
     Args:
-        arms: At least one.
+        results: At least one.
         title: The heading.
         baseline: The arm that all others of its task are compared with. By default every arm is
             compared with the arm of the same model and fraction of the data that has the default
             PE, or the first of those if none has; if settings are not recorded, or the model is
             none of the papers' (one of timm's), with the first of its task.
-        allow_software: Whether runs of one arm may differ in code and stack.
         **more: ``introduction``, ``notes``, ``images`` and ``first`` of `Report`.
 
     Raises:
-        DataError: Runs of an arm are not repeats of each other.
         ConfigError: No arm has the baseline's name, or two arms have the same name.
     """
-    names = [arm.name for arm in arms]
+    names = [result.name for result in results]
     if len(set(names)) < len(names):
         raise ConfigError(f'two arms of one name: {names}')
-    check_baseline(baseline, names)
-    results = [average(arm, allow_software) for arm in arms]
+    if baseline is not None and baseline not in names:
+        raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
     classes = [compared for pair in pairs for compared in compare_classes(*pair)]
-    return Report(title, results, pairs, comparisons, classes, list(_warnings(results, pairs)), baseline, **more)
-
-
-def check_baseline(baseline: str | None, names: Sequence[str]) -> None:
-    """Check that the baseline that was given is an arm; ConfigError if not."""
-    if baseline is not None and baseline not in names:
-        raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
+    return Report(title, list(results), pairs, comparisons, classes, list(_warnings(results, pairs)), baseline, **more)
 
 
 def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Iterator[str]:

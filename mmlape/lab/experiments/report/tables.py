@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import pandas as pd
-from rich.table import Table as ConsoleTable
 
-from mmlape.console import tables
-from mmlape.console.tables import text_table
+from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import clock
 from mmlape.lab.decoding import encode
 from mmlape.lab.evaluation.metric_names import label
@@ -99,7 +97,7 @@ def comparison_lines(report: Report, known: Collection[tuple[str, str]] = ()) ->
         report: The report.
         known: Pairs that are decided elsewhere, the folders of arm and baseline.
     """
-    folders = {result.name: result.arm.runs[0].folder.parent.name for result in report.results if result.arm.runs}
+    folders = {result.name: result.runs[0].folder.parent.name for result in report.results if result.runs}
     pairs = dict.fromkeys((compared.arm, compared.baseline) for compared in report.comparisons_at('last'))
     for arm, baseline in (pair for pair in pairs if tuple(map(folders.get, pair)) not in known):
         compared = next(one for one in report.comparisons_at('last') if (one.arm, one.baseline) == (arm, baseline))
@@ -138,7 +136,7 @@ def cost_table(report: Report) -> pd.DataFrame:
     """Build the table of the cost of every arm that has runs."""
     rows = []
     for result in report.results:
-        if not result.arm.runs:
+        if not result.runs:
             continue
         count, paper, seconds = (result.parameters, result.paper, result.mean_cost(lambda cost: cost.train_seconds))
         flops = DASH
@@ -164,7 +162,7 @@ def provenance_table(report: Report) -> pd.DataFrame:
     """Build the table of what each arm that has runs was trained from, with and on."""
     rows = []
     for result in report.results:
-        if not result.arm.runs:
+        if not result.runs:
             continue
         identity = result.identity or Identity()
         record = result.first.record if result.first else RunRecord()
@@ -212,8 +210,8 @@ def without_intervals(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=[name for name in table if name.endswith(INTERVAL)])
 
 
-def console_table(report: Report) -> ConsoleTable:
-    """Build the table of results for the terminal, without its long columns."""
+def print_results(report: Report) -> None:
+    """Print the table of results without its long columns."""
     table = results_table(report).drop(columns=f'best: {INTERVAL}', errors='ignore')
     table = table.droplevel([name for name in ('title', 'model') if name in table.index.names])
-    return tables.console_table(table, report.title, sections=True)
+    print_table(table, report.title, sections=1)
