@@ -12,9 +12,11 @@ from typing import Any
 from torch import nn
 
 from mmlape.checkpoint.exact_loading import (
+    LoadOptions,
     LoadReport,
     below_prefix,
     fill,
+    fit_channels,
     other_normalisation,
     require_memory,
     without,
@@ -22,7 +24,6 @@ from mmlape.checkpoint.exact_loading import (
 from mmlape.checkpoint.fetching import is_address, is_on_hub
 from mmlape.checkpoint.heads import fit_released
 from mmlape.checkpoint.key_maps import Tensors, recognise, whose_file
-from mmlape.checkpoint.load_options import LoadOptions, fit_channels
 from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
 from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.checkpoint.trained_alone import digest_of_tensors, find, frozen_parts
@@ -201,11 +202,10 @@ def load_model(
         adapter: Any = getattr(inner, 'checkpoint_adapter', None)
         layouts = [layout for layout in adapter.layouts(type(inner)) if layout.complete] if adapter else []
         options, weights = LoadOptions(), recognise(file, layouts, inner) if layouts else None
-        elsewhere: list[str] = []
         if weights:
             report.layout, tensors = weights.layout, adapter.fit(inner, weights, options, report)
         elif not metadata.backbones:
-            tensors, elsewhere = fit_released(inner, tensors, options, report)
+            tensors = fit_released(inner, tensors, options, report)
 
         def may_be_new(name: str) -> bool:
             return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(inner, name, weights, options))
@@ -217,7 +217,6 @@ def load_model(
             strict,
             may_be_new=may_be_new,
             fresh=fresh,
-            elsewhere=elsewhere,
             hint=lambda: whose_file(file, inner),
         )
     return report

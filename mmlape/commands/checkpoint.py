@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         from rich.table import Table
         from rich.text import Text
 
-        from mmlape.checkpoint.inspecting import inspect
+        from mmlape.checkpoint.converting import inspect
         from mmlape.console.terminal import console
 
         found = inspect(args.file)

@@ -24,10 +24,10 @@ from tile_helpers import Components, components, loop_on, squares
 from torch.nn import functional as F
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.export.beside_graph import EXAMPLES
 from mmlape.lab.inference.predicted_files import predict_files
 from mmlape.lab.inference.prediction import Model
 from mmlape.lab.inference.tiling import BORDER, Tiling, encode_mask, merge_logits, merge_objects
+from mmlape.lab.inference.trained_graph import EXAMPLES
 
 SIDES = st.integers(1, 23)
 

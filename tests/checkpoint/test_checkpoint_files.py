@@ -15,7 +15,7 @@ from model_helpers import vit
 from safetensors.torch import save_file
 
 from mmlape.checkpoint import load_backbone, opening, read_checkpoint, state_dict_of
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.checkpoint.opening import open_file
 from mmlape.errors import CheckpointError

@@ -11,8 +11,7 @@ from model_helpers import placements, randomise
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer
 from mmlape.models.layers.patch_embed import PATCH_NORMS

@@ -17,8 +17,7 @@ from model_helpers import ARCH, SWIN_BOTH, cvt, new_token_vit, randomise, shallo
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.checkpoint.opening import open_file

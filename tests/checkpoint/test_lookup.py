@@ -5,8 +5,7 @@ import torch
 from checkpoint_helpers import assert_same, save
 from each import each
 
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.models import VisionTransformer
 from mmlape.models.model_names import get_model

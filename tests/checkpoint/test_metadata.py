@@ -11,8 +11,7 @@ from model_helpers import vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model
-from mmlape.checkpoint.converting import average, convert, publish
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import average, convert, inspect, publish
 from mmlape.checkpoint.metadata import KEY, Metadata, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViTAdapter

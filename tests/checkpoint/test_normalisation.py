@@ -11,8 +11,7 @@ from model_helpers import vit
 from test_metadata import warnings  # noqa: F401
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import convert, publish
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect, publish
 from mmlape.checkpoint.loading import warn_of_normalisation
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])

@@ -21,9 +21,8 @@ from model_helpers import randomise
 from torch import nn
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.heads import describe_heads
-from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.opening import read_checkpoint
 from mmlape.errors import CheckpointError
 

@@ -7,7 +7,7 @@ import torch
 from tiny import ROOT, evaluations, record, run
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import inspect
 
 CONFIG = ROOT / 'configs' / 'detr' / 'detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco.py'
 OPTIONS = (

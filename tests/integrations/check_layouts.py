@@ -12,8 +12,7 @@ from transformers_cases import CASES, GRID, IMAGE, PATCH, SIDE, ours, theirs, to
 
 import mmlape
 from mmlape.checkpoint import read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.models import TimmViT
 

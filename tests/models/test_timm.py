@@ -10,7 +10,7 @@ from model_helpers import randomise
 from timm.models import deit, model_entrypoint, vision_transformer
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS

@@ -27,7 +27,7 @@ from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import DataError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.export.beside_graph import image_size
+from mmlape.lab.inference.trained_graph import image_size
 from mmlape.new import command
 from mmlape.new.choices import choose_model, parse_time
 from mmlape.new.coco import CocoData

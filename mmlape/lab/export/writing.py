@@ -1,6 +1,6 @@
 """ONNX graphs written by torch's exporter for images of one size, and held to PyTorch's numbers by onnxruntime.
 
-Deformable attention becomes gathers, without GridSample; position embeddings are resized to the one
+An adapter's deformable attention becomes gathers, without GridSample; position embeddings are resized to the one
 size; windows and padding are constants.
 """
 
@@ -25,8 +25,7 @@ from mmlape.console.log import log
 from mmlape.errors import ExportError
 from mmlape.files import naming
 from mmlape.lab.export.fusion import fuse_batch_norms
-from mmlape.lab.export.graphs import Exported, Graph, Size
-from mmlape.lab.export.graphs.base import largest_difference
+from mmlape.lab.export.graphs import Exported, Graph, Size, largest_difference
 from mmlape.lab.export.graphs.operators import translations
 from mmlape.lab.export.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
 from mmlape.lab.extension import extensions

@@ -152,13 +152,13 @@ def _run(
     cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
     cfg.resume = start.checkpoint is not None
     if start.checkpoint:
-        cfg.load_from = start.checkpoint
+        cfg.load_from = start.checkpoint.path
     cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
     if deterministic is not None:
         cfg.randomness.deterministic = deterministic
     hooks.install(cfg, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
     set_model_wrapper(cfg)
-    runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
+    runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop, resumed=start.checkpoint)
     recorder.record.parts.append(runner.timestamp)
     level = logging.WARNING if plan.batch_policy == 'allow-batch-mismatch' else logging.INFO
     runner.logger.log(level, f'{plan.banner()}; seed {runner.seed}; {runner.work_dir}')

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mmlape.checkpoint.key_maps import Layout, NameTable, Tensors, Weights, rename_keys
-from mmlape.checkpoint.targets import Target
+from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.position import AbsolutePosition
