@@ -32,17 +32,16 @@ from properties import examples
 from mmlape.checkpoint.opening import open_file
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ExportError
-from mmlape.lab.analysis.graph_check import Checked, check, equal_labels, mean_share
+from mmlape.lab.analysis.graph_check import Checked, check, equal_labels
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.export.graphs import Graph, Input, exported_class
-from mmlape.lab.export.graphs.detector import paste
 from mmlape.lab.export.graphs.operators import best_boxes, translations
 from mmlape.lab.export.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.export.writing import Form
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.lab.inference.evaluator import test as evaluate
 from mmlape.lab.inference.prediction import load
-from mmlape.lab.inference.run_model import init_model, predict
+from mmlape.lab.inference.run_model import init_model, predict_batch
 from mmlape.lab.inference.trained_graph import EXAMPLES, complete, export, graph_file, graph_of, image_size
 from mmlape.lab.inference.trained_model import Trained
 from mmlape.lab.training.optim import build_model
@@ -153,7 +152,7 @@ def test_a_graph_gives_the_outputs_of_the_model(exported):
     image = sorted((ROOT / root).rglob('val*/*.jpg'))[0]
     session = onnxruntime.InferenceSession(str(path), providers=['CPUExecutionProvider'])
     found = session.run(None, {'image': read(image)})
-    sample = predict(model, image)
+    (sample,) = predict_batch(model, [model.preparation.of_file(image)])
     if model.task == 'segmentation':
         np.testing.assert_allclose(found[0][0], sample.seg_logits.data.numpy(), atol=1e-4, rtol=0)
     else:
@@ -191,23 +190,6 @@ def test_a_graph_has_the_metrics_of_the_model(exported, tmp_path):
             for key in ('category_id', 'segmentation'):
                 assert one.get(key) == other.get(key)
             assert one['bbox'] == pytest.approx(other['bbox'], abs=2e-3)
-
-
-def test_fixed_numbers_of_boxes_give_mmdetections_objects(pristine, tmp_path):
-    """Without ONNX: pooling on all levels, suppression by groups, and masks."""
-    cfg = config_of('mask-rcnn', pristine)
-    model = init_model(cfg, open_file(weights_of(cfg, tmp_path)), 'cpu')
-    graph = exported_class(model)(model, Input.of(model, cfg)).eval()
-    for path in sorted((pristine / 'coco' / 'val2017').glob('*.jpg')):
-        with torch.no_grad():
-            boxes, scores, labels, masks = (value[0] for value in graph(torch.from_numpy(read(path))))
-        objects = predict(model, path).pred_instances
-        count = len(objects)
-        torch.testing.assert_close(scores[:count], objects.scores, atol=1e-4, rtol=0)
-        torch.testing.assert_close(boxes[:count], objects.bboxes, atol=1e-2, rtol=0)
-        assert torch.equal(labels[:count], objects.labels) and (scores[count:] == -1).all()
-        pasted = paste(masks[:count], boxes[:count], (SIDE, SIDE), 0.5)
-        assert (pasted != objects.masks).float().mean() < 1e-3
 
 
 def test_equal_scores_are_in_the_order_of_a_stable_sort(pristine, tmp_path, monkeypatch):
@@ -309,6 +291,9 @@ def test_each_image_of_a_batch_has_its_own_objects(pristine, tmp_path):
     assert not torch.equal(found[0][0], found[0][1])
     torch.testing.assert_close(found[1], predicted[1], atol=1e-4, rtol=0)
     torch.testing.assert_close(found[0], predicted[0], atol=1e-2, rtol=0)
+    assert torch.equal(found[2], predicted[2])
+    objects = found[1] > 0
+    torch.testing.assert_close(found[3][objects], predicted[3][objects], atol=1e-3, rtol=0)
 
 
 @pytest.mark.release
@@ -629,11 +614,6 @@ def test_a_check_passes_by_labels_and_metrics():
         assert result.passes
     for result in each([checked(0.9989), checked(1, 0.11), checked(1, -0.11), checked(np.nan), checked(np.nan, 0.2)]):
         assert not result.passes
-
-
-def test_images_without_objects_are_left_out_of_the_mean():
-    assert mean_share([1.0, np.nan, 0.5]) == 0.75
-    assert np.isnan(mean_share([np.nan]))
 
 
 @pytest.mark.parametrize(('scores', 'empty'), [([[0.9, -1]], True), ([[-1, -1], [0.9, 0.8]], False)])

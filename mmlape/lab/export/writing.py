@@ -24,7 +24,6 @@ import mmlape
 from mmlape.console.log import log
 from mmlape.errors import ExportError
 from mmlape.files import naming
-from mmlape.lab.export.fusion import fuse_batch_norms
 from mmlape.lab.export.graphs import Exported, Graph, Size, largest_difference
 from mmlape.lab.export.graphs.operators import translations
 from mmlape.lab.export.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
@@ -90,8 +89,7 @@ def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str,
     notes = dict(notes or {}, size=f'{form.size[0]} {form.size[1]}', batch=str(form.batch or 'dynamic'))
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder, naming(out):
         written = Path(folder) / out.name
-        with fuse_batch_norms(model):
-            _write(model, form, written, notes)
+        _write(model, form, written, notes)
         difference = compare(model, written, form)
         put_in_place(written, out)
     return Written(out, difference)
