@@ -219,23 +219,22 @@ def compare(model: nn.Module, path: str | Path, form: Form) -> float:
         ExportError: If it exceeds the form's tolerance, or a number is not finite.
     """
     graph, largest = Graph(path), 0.0
-    empty = isinstance(model, Exported)
+    empty = is_model = isinstance(model, Exported)
     counts = ANY_BATCH if form.batch is None else (form.batch,) * (2 if form.batch == 1 else 1)
     for seed, count in enumerate(counts, 1):
         images = _images(model, form.size, seed, count)
         ours = [value.numpy() for value in _outputs(model, images)]
         theirs = graph.run(images)
-        if not isinstance(model, Exported):
-            apart = largest_difference(ours, theirs)
-        else:
-            apart = model.difference(ours, theirs)
+        parts = list(model.each(ours, theirs)) if is_model else []
+        apart = max([part.difference(*values) for part, *values in parts] or [largest_difference(ours, theirs)])
         _check(apart, form.tolerance, 'PyTorch')
-        if isinstance(model, Exported):
-            empty &= model.is_empty(theirs)
+        if is_model:
+            empty &= any(part.is_empty(values) for part, _, values in parts)
             with torch.no_grad():
                 predicted = [value.numpy() for value in model.predicted(images)]
-            name = f'what {type(model.model).__name__} predicts'
-            _check(model.difference_of_predicted(predicted, theirs), form.tolerance, name)
+            for part, *values in model.each(predicted, theirs):
+                name = f'what {type(part.model).__name__} predicts'
+                _check(part.difference_of_predicted(*values), form.tolerance, name)
         largest = max(largest, apart)
     if empty:
         log(

@@ -83,6 +83,10 @@ class Exported(nn.Module, ABC):
         """Return whether outputs hold next to nothing to compare: of a detector, no two objects of an image."""
         return False
 
+    def each(self, *outputs: Sequence[np.ndarray]) -> Iterator[tuple]:
+        """Yield each model in it with what is its own of outputs."""
+        yield self, *outputs
+
 
 class ExportedModel(Exported):
     """A trained model as it is exported, and how one of its task runs by a graph."""
@@ -138,19 +142,7 @@ class ExportedTogether(Exported):
         """Return what the packages predict, each model alone."""
         return tuple(output for part in self.parts for output in part.predicted(images))
 
-    def difference(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-        """Return the largest difference of a model's outputs."""
-        return max(part.difference(*values) for part, *values in self._each(ours, theirs))
-
-    def difference_of_predicted(self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> float:
-        """Return the largest difference of a model's outputs."""
-        return max(part.difference_of_predicted(*values) for part, *values in self._each(predicted, outputs))
-
-    def is_empty(self, outputs: Sequence[np.ndarray]) -> bool:
-        """Return whether a model has next to nothing to compare."""
-        return any(part.is_empty(values) for part, values in self._each(outputs))
-
-    def _each(self, *outputs: Sequence[np.ndarray]) -> Iterator[tuple]:
+    def each(self, *outputs: Sequence[np.ndarray]) -> Iterator[tuple]:
         """Yield each model with what is its own of outputs."""
         start = 0
         for part in self.parts:
