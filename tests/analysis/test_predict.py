@@ -116,6 +116,7 @@ def test_batches_arrays_and_pillows_images_give_the_same(case):
     assert len(model.predict(stack)) == 2
 
 
+@pytest.mark.parametrize('case', ['segmentation'], indirect=True)
 def test_changes_of_a_config_arrive_however_it_is_given(case, tmp_path):
     """By its file, as a value, and in a checkpoint; a key that is unknown is an error each time."""
     model, cfg, _ = case
