@@ -7,14 +7,12 @@ import argparse
 import contextlib
 import copy
 import functools
-import http.server
 import json
 import os
 import pickle
 import shutil
 import socket
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +21,7 @@ import pytest
 import timm
 import tiny
 import torch
+from checkpoint_helpers import served
 from each import each
 from mmengine import registry
 from mmengine.config import Config
@@ -195,20 +194,6 @@ def write(form, good, text=None, record=None, classes=tiny.CLASSES, prefix=''):
         run = dict(state='finished', iter=6, max_iters=6, config='tiny.py', seed=1, last=last)
         (folder / 'run.json').write_text(json.dumps(run))
     return str(folder if form == 'run' else file)
-
-
-@contextlib.contextmanager
-def served():
-    """Serve the working folder."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=Path.cwd())
-    handler.func.log_message = lambda *args: None
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f'http://127.0.0.1:{server.server_port}'
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def fired(asked):
@@ -423,7 +408,7 @@ def test_no_command_runs_what_a_file_holds(command, good, world, capfd):
     (name,) = record['backbones']
     record['backbones'][name]['config'] = dict(HUB, act_cfg=FIRE)
     for form in forms:
-        with served() as host:
+        with served(Path.cwd()) as (host, _):
             path = write(form, good, text, record)
             path = f'{host}/{path}' if form == 'address' else path
             status = main([*command.split(), *line.replace('{}', path).split()])
