@@ -26,7 +26,7 @@ from mmlape.checkpoint.heads import fit_released
 from mmlape.checkpoint.key_maps import Tensors, recognise, whose_file
 from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
 from mmlape.checkpoint.opening import OpenedFile, open_file
-from mmlape.checkpoint.trained_alone import digest_of_tensors, find, frozen_parts
+from mmlape.checkpoint.trained_alone import OPTIONS, digest_of_tensors, find, frozen_parts
 from mmlape.checkpoint.wrapping import unwrapped
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, ConfigError
@@ -149,13 +149,12 @@ def load_pretrained(model: Any) -> bool:
     if model.is_init:
         return True
     options = {key: value for key, value in cfgs[0].items() if key != 'type'}
-    keys = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch', 'adapt_channels')
-    unknown = [key for key in options if key not in keys]
+    unknown = [key for key in options if key not in OPTIONS]
     if len(cfgs) > 1:
         raise ConfigError(f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}')
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
-        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}')
+        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(OPTIONS)}')
     model.load_report, model.is_init = load_backbone(model, **options), True
     return True
 
