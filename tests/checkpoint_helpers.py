@@ -14,6 +14,7 @@ import torch
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
 from mmlape.checkpoint.opening import open_file
+from mmlape.registry import MODELS
 
 
 def save(path, tensors, wrapper='model', **extra):
@@ -116,6 +117,13 @@ def vit_config(path, num_heads, **changes):
         )
         | changes
     )
+
+
+def built_of(found):
+    """Build what ``inspect`` prints, with the file that it names."""
+    model = MODELS.build(eval(found['to load it'].removeprefix('backbone='), {'__builtins__': {'dict': dict}}))
+    model.init_weights()
+    return model
 
 
 def record_in(path):

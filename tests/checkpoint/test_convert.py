@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from checkpoint_helpers import run_file
+from checkpoint_helpers import built_of, run_file
 from model_helpers import placements, randomise
 from torch import nn
 
@@ -17,7 +17,7 @@ from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTra
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition, joinings
 from mmlape.models.position import kinds as registered
-from mmlape.registry import JOININGS, MODELS, POSITION_ENCODINGS
+from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 D, SIDE, PATCH = 64, 16, 4
 IMAGE = torch.randn(2, 3, SIDE, SIDE, dtype=torch.float64)
@@ -212,10 +212,7 @@ def test_our_own_layout_has_a_place_for_everything(tmp_path):
             continue
         run_file(tmp_path / 'a.pth', source)
         convert(tmp_path / 'a.pth', tmp_path / 'b.pth', 'mmlape', overwrite=True)
-        config = eval(inspect(tmp_path / 'b.pth')['to load it'].removeprefix('backbone='), {'dict': dict})
-        model = MODELS.build(config)
-        model.init_weights()
-        same = features(model.double().eval())
+        same = features(built_of(inspect(tmp_path / 'b.pth')).double().eval())
         torch.testing.assert_close(same, features(source), atol=1e-6, rtol=0, msg=str(options))
 
 

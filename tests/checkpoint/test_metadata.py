@@ -5,7 +5,7 @@ import logging
 import re
 
 import pytest
-from checkpoint_helpers import assert_same, record_in, run_file, save
+from checkpoint_helpers import assert_same, built_of, record_in, run_file, save
 from mmengine.logging import MMLogger
 from model_helpers import vit
 from torch import nn
@@ -15,7 +15,6 @@ from mmlape.checkpoint.converting import average, convert, inspect, publish
 from mmlape.checkpoint.metadata import KEY, Metadata, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViTAdapter
-from mmlape.registry import MODELS
 
 PAIRS = [
     (dict(pe_joining='default'), dict(pe_joining='shared')),
@@ -110,8 +109,7 @@ def test_everything_that_is_written_keeps_the_record(tmp_path, suffix):
         found = inspect(written)
         assert (found['pe_joining'], found['pe_norm'], found['pe grid']) == ('lape-shared', 'affine', '6 x 2')
         assert "pe_joining='lape-shared', pe_norm='affine'" in found['to load it']
-        built = MODELS.build(eval(found['to load it'].removeprefix('backbone=')))
-        built.init_weights()
+        built = built_of(found)
         assert_same(built, model.backbone)
         assert plain(built.checkpoint_adapter.record(built)) == expected
         assert 'does not say whether pe' not in found['notes']
