@@ -352,8 +352,9 @@ class Runner(_Runner):
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
+                opened, self.resumed = self.resumed, None  # its file may be deleted while the run goes on
                 try:
-                    self.resume(self.resumed)
+                    self.resume(opened)
                 except MMLaPEError:
                     raise
                 # of another optimiser or schedule

@@ -159,6 +159,7 @@ def _run(
     hooks.install(cfg, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
     set_model_wrapper(cfg)
     runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop, resumed=start.checkpoint)
+    start.checkpoint = None  # the runner alone holds the file, until it is loaded
     recorder.record.parts.append(runner.timestamp)
     level = logging.WARNING if plan.batch_policy == 'allow-batch-mismatch' else logging.INFO
     runner.logger.log(level, f'{plan.banner()}; seed {runner.seed}; {runner.work_dir}')
