@@ -142,8 +142,7 @@ class Runner(_Runner):
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         arguments = {key: cfg[key] for key in runner_arguments() if key in cfg}
         with building(cfg, 'the runner'):
-            parts = dict(initial=initial, plan=plan, recorder=recorder, stop=stop, resumed=resumed)
-            return cls(**arguments, cfg=cfg, **parts)
+            return cls(**arguments, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop, resumed=resumed)
 
     def _log_env(self, env_cfg: dict) -> None:
         with opened():  # it asks compilers for their versions
