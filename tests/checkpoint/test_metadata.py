@@ -8,6 +8,7 @@ import logging
 import re
 from argparse import Namespace
 
+import mmcv.cnn  # noqa: F401  (whose norms a published file may name)
 import numpy as np
 import pytest
 from checkpoint_helpers import assert_same, built_of, record_in, run_file, save, to_flax
