@@ -1,8 +1,12 @@
 """Checkpoint files in the layouts that are read, and what loads them exactly."""
 
+import contextlib
+import functools
+import http.server
 import math
 import os
 import re
+import threading
 
 import numpy as np
 import torch
@@ -10,6 +14,7 @@ import torch
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
 from mmlape.checkpoint.opening import open_file
+from mmlape.registry import MODELS
 
 
 def save(path, tensors, wrapper='model', **extra):
@@ -114,6 +119,13 @@ def vit_config(path, num_heads, **changes):
     )
 
 
+def built_of(found):
+    """Build what ``inspect`` prints, with the file that it names."""
+    model = MODELS.build(eval(found['to load it'].removeprefix('backbone='), {'__builtins__': {'dict': dict}}))
+    model.init_weights()
+    return model
+
+
 def record_in(path):
     return read_metadata(open_file(path))
 
@@ -131,3 +143,21 @@ def renamed(tensors, *names):
             name = re.sub(pattern, new, name)
         out[name] = value
     return out
+
+
+@contextlib.contextmanager
+def served(folder):
+    """Serve a folder on this machine; yield the address, and the paths that are asked for."""
+    requests = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            requests.append(self.path)
+
+    handler = functools.partial(Handler, directory=folder)
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as running:
+        threading.Thread(target=running.serve_forever, args=[0.01], daemon=True).start()
+        try:
+            yield f'http://127.0.0.1:{running.server_port}', requests
+        finally:
+            running.shutdown()

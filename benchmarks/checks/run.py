@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.checks import Check, Found, Options
 from benchmarks.checks.training import RECIPES
-from mmlape.checkpoint.opening import read_checkpoint, state_dict_of
+from mmlape.checkpoint.opening import open_file
 from mmlape.lab.runs.schema import read_evaluations, read_record
 
 CHANGES = ('model.backbone.init_cfg=None',)
@@ -126,7 +126,7 @@ def _killed(options: Options) -> Found:
 
 def _last_state(work_dir: Path) -> dict[str, torch.Tensor]:
     name = Path((work_dir / 'last_checkpoint').read_text().strip()).name
-    return state_dict_of(read_checkpoint(work_dir / name), name)
+    return open_file(work_dir / name).tensors
 
 
 def _seeds(options: Options) -> Found:

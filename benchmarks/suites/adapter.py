@@ -9,7 +9,6 @@ from torch import nn
 from benchmarks.comparison import BACKWARD, STEP, Comparison, Settings, of_models, same_function
 from benchmarks.models import adapter, random_offsets, timm_vit, vit
 from benchmarks.public import public_adapter
-from mmlape.lab.export.fusion import fuse_batch_norms
 from mmlape.models.adapter import deform_attn
 
 # ratios to the first side, in time and in memory, that are the goals on a GPU
@@ -57,6 +56,6 @@ class PlainAttention(nn.Module):
 
 def with_folded_norms(model: nn.Module) -> nn.Module:
     """Fold the BatchNorms of a model for good; returns it, in evaluation mode."""
-    model.folding = fuse_batch_norms(model.eval())  # kept, since its end unfolds them
-    model.folding.__enter__()
-    return model
+    from mmcv.cnn import fuse_conv_bn
+
+    return fuse_conv_bn(model.eval())

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmlape.checkpoint.exact_loading import LoadReport, summary_of_resized
+from mmlape.checkpoint.exact_loading import LoadOptions, LoadReport, summary_of_resized
 from mmlape.checkpoint.key_maps import Layout, Tensors, recognise, recognise_backbone, rename_keys
-from mmlape.checkpoint.load_options import LoadOptions
 from mmlape.checkpoint.metadata import parts_with_adapter
 from mmlape.checkpoint.opening import OpenedFile
 from mmlape.errors import CheckpointError
@@ -245,9 +244,7 @@ def first_of_heads(names: Iterable[str]) -> str:
     return min(name for name in names if name.startswith(PARTS))
 
 
-def fit_released(
-    model: nn.Module, stored: Tensors, options: LoadOptions, report: LoadReport
-) -> tuple[Tensors, list[str]]:
+def fit_released(model: nn.Module, stored: Tensors, options: LoadOptions, report: LoadReport) -> Tensors:
     """Translate the tensors of a complete model that other code has written.
 
     The heads get today's names; the backbones are read as ``load_backbone`` reads them, where that makes them fit
@@ -260,7 +257,7 @@ def fit_released(
         report: Gets what was renamed and dropped.
 
     Returns:
-        The tensors under the model's names, and names of tensors that were loaded from a backbone's file instead.
+        The tensors under the model's names, those of a backbone's own file among them.
 
     Raises:
         CheckpointError: If the file holds a head without its backbone, and ``init_cfg`` names no file of that.
@@ -271,29 +268,25 @@ def fit_released(
     derived = [name for name in tensors if name.endswith(DERIVED) and name not in names_of_model]
     report.dropped += derived
     tensors = {name: value for name, value in tensors.items() if name not in derived}
-    elsewhere: list[str] = []
     for name, backbone in parts_with_adapter(model).items():
         if name and any(key.startswith(PARTS) for key in tensors):
-            tensors, lent = _fit_backbone(name, backbone, tensors, options, report)
-            elsewhere += lent
+            tensors = _fit_backbone(name, backbone, tensors, options, report)
     if source:
         count = sum(name not in stored for name in tensors)
         report.renamed = f'{count} tensors, from the names of {source}'
-    return tensors, elsewhere
+    return tensors
 
 
-def _fit_backbone(
-    name: str, backbone: Any, tensors: Tensors, options: LoadOptions, report: LoadReport
-) -> tuple[Tensors, list[str]]:
+def _fit_backbone(name: str, backbone: Any, tensors: Tensors, options: LoadOptions, report: LoadReport) -> Tensors:
     """Give a backbone's tensors its own names, or load it from the file that its ``init_cfg`` names."""
     prefix = f'{name}.'
     stored = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
     wanted = {key: value.shape for key, value in backbone.state_dict().items()}
     if set(stored) == set(wanted):
-        return tensors, []
+        return tensors
     first = backbone.layer_names[0]
     if not any(key.startswith(first) for key in wanted if key in stored) and set(stored) <= set(wanted):
-        return tensors, _load_elsewhere(name, backbone, set(stored), report)
+        return tensors | _load_elsewhere(name, backbone, set(stored), report)
     adapter, report_of_part = backbone.checkpoint_adapter, LoadReport(report.path, '')
     try:
         weights = recognise(OpenedFile(stored, report.path), adapter.layouts(type(backbone)))
@@ -301,17 +294,17 @@ def _fit_backbone(
     except CheckpointError:
         fitted = {}
     if {key: value.shape for key, value in fitted.items()} != wanted:
-        return tensors, []  # strict loading names what does not fit
+        return tensors  # strict loading names what does not fit
     report.problems += report_of_part.problems
     if report_of_part.resized:
         report.problems.append(f'wrong img_size of {name}, for which it {summary_of_resized(report_of_part.resized)}')
     report.dropped += [prefix + key for key in report_of_part.dropped]
     rest = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
-    return rest | {prefix + key: value for key, value in fitted.items()}, []
+    return rest | {prefix + key: value for key, value in fitted.items()}
 
 
-def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadReport) -> list[str]:
-    """Load a backbone from the file that its ``init_cfg`` names; return the names that a complete file lacks."""
+def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadReport) -> Tensors:
+    """Load a backbone from the file that its ``init_cfg`` names; return those of its tensors that are not stored."""
     if backbone.init_cfg:
         backbone.init_weights()
     if backbone.load_report is None:
@@ -319,6 +312,7 @@ def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadRepo
             f'checkpoint {report.path}: a head without its {name}, whose file the config does not name: pass '
             f'--cfg-options model.{name}.init_cfg.type=Pretrained model.{name}.init_cfg.checkpoint=FILE'
         )
-    names = [f'{name}.{key}' for key in backbone.load_report.loaded if key not in stored]
-    report.notes.append(f'{len(names)} tensors of the {name} are those of {backbone.load_report.path}')
-    return names
+    state = backbone.state_dict()
+    lent = {f'{name}.{key}': state[key] for key in backbone.load_report.loaded if key not in stored}
+    report.notes.append(f'{len(lent)} tensors of the {name} are those of {backbone.load_report.path}')
+    return lent

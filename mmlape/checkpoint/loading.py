@@ -12,9 +12,11 @@ from typing import Any
 from torch import nn
 
 from mmlape.checkpoint.exact_loading import (
+    LoadOptions,
     LoadReport,
     below_prefix,
     fill,
+    fit_channels,
     other_normalisation,
     require_memory,
     without,
@@ -22,10 +24,9 @@ from mmlape.checkpoint.exact_loading import (
 from mmlape.checkpoint.fetching import is_address, is_on_hub
 from mmlape.checkpoint.heads import fit_released
 from mmlape.checkpoint.key_maps import Tensors, recognise, whose_file
-from mmlape.checkpoint.load_options import LoadOptions, fit_channels
 from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
 from mmlape.checkpoint.opening import OpenedFile, open_file
-from mmlape.checkpoint.trained_alone import digest_of_tensors, find, frozen_parts
+from mmlape.checkpoint.trained_alone import OPTIONS, digest_of_tensors, find, frozen_parts
 from mmlape.checkpoint.wrapping import unwrapped
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, ConfigError
@@ -148,13 +149,12 @@ def load_pretrained(model: Any) -> bool:
     if model.is_init:
         return True
     options = {key: value for key, value in cfgs[0].items() if key != 'type'}
-    keys = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch', 'adapt_channels')
-    unknown = [key for key in options if key not in keys]
+    unknown = [key for key in options if key not in OPTIONS]
     if len(cfgs) > 1:
         raise ConfigError(f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}')
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
-        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}')
+        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(OPTIONS)}')
     model.load_report, model.is_init = load_backbone(model, **options), True
     return True
 
@@ -201,11 +201,10 @@ def load_model(
         adapter: Any = getattr(inner, 'checkpoint_adapter', None)
         layouts = [layout for layout in adapter.layouts(type(inner)) if layout.complete] if adapter else []
         options, weights = LoadOptions(), recognise(file, layouts, inner) if layouts else None
-        elsewhere: list[str] = []
         if weights:
             report.layout, tensors = weights.layout, adapter.fit(inner, weights, options, report)
         elif not metadata.backbones:
-            tensors, elsewhere = fit_released(inner, tensors, options, report)
+            tensors = fit_released(inner, tensors, options, report)
 
         def may_be_new(name: str) -> bool:
             return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(inner, name, weights, options))
@@ -217,7 +216,6 @@ def load_model(
             strict,
             may_be_new=may_be_new,
             fresh=fresh,
-            elsewhere=elsewhere,
             hint=lambda: whose_file(file, inner),
         )
     return report

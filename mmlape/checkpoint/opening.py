@@ -129,7 +129,7 @@ def _checkpoints_in(names: list[str]) -> list[str]:
     return [name for name in names if name.endswith(PACKED) and not name.startswith('__MACOSX/')]
 
 
-def _read_packed(path: Path, map_location: str) -> dict:
+def _read_packed(path: Path) -> dict:
     """Read the one checkpoint of an archive, unpacked into a temporary folder."""
     with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory(prefix='mmlape-') as folder:
         (name,) = _checkpoints_in(archive.namelist())
@@ -145,12 +145,12 @@ def _read_packed(path: Path, map_location: str) -> dict:
         try:
             if format_of(inner, _trusted) == 'packed':
                 raise CheckpointError(f'checkpoint {inner}: an archive in an archive; unpack it')
-            return read_checkpoint(inner, map_location)
+            return read_checkpoint(inner)
         except CheckpointError as error:
             raise CheckpointError(str(error).replace(str(inner), f'{path} ({name})')) from error
 
 
-def _read_parts(path: Path, map_location: str, mmap: bool) -> dict:
+def _read_parts(path: Path, mmap: bool) -> dict:
     """Read the parts of weights that an index beside them lists."""
     try:
         parts = json.loads(path.read_bytes())['weight_map'].values()
@@ -165,7 +165,7 @@ def _read_parts(path: Path, map_location: str, mmap: bool) -> dict:
     for name in names:
         if name.endswith(INDEX):
             raise CheckpointError(f'checkpoint {path}: lists {name}, which is a list itself')
-        content |= read_checkpoint(path.with_name(name), map_location, mmap)
+        content |= read_checkpoint(path.with_name(name), mmap)
     return content
 
 
@@ -247,19 +247,18 @@ def guard_mmengine() -> None:
 def load_from_file(filename: str, map_location: str | None = None) -> dict:
     """MMEngine's loader of files and addresses, made safe.
 
-    It shows the name without ``load_from_``.
+    It shows the name without ``load_from_``. Tensors are on the CPU, as a model copies them to its device.
     """
-    return read_checkpoint(filename, map_location or 'cpu')
+    return read_checkpoint(filename)
 
 
-def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bool = False) -> dict:
+def read_checkpoint(path: str | os.PathLike, mmap: bool = False) -> dict:
     """Read a checkpoint file, whose kind is recognised by its content.
 
     Args:
         path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, an archive (``.zip``)
             around one of PyTorch, a list of the parts of weights (``model.safetensors.index.json``)
             beside them, or an http(s) address, which is downloaded.
-        map_location: The device of the tensors.
         mmap: Whether the tensors of a PyTorch file stay there until they are used.
 
     Returns:
@@ -280,26 +279,25 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         raise CheckpointError(f'checkpoint {path}: the file is empty; copy or download it again')
     file_format = format_of(path, _trusted)
     if file_format == 'packed':
-        return _read_packed(path, map_location)
+        return _read_packed(path)
     if file_format == 'index':
-        return _read_parts(path, map_location, mmap)
+        return _read_parts(path, mmap)
     try:
         if file_format == 'safetensors':
             from safetensors import safe_open
 
-            with safe_open(path, framework='pt', device=map_location) as archive:
+            with safe_open(path, framework='pt') as archive:
                 content = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118 (no mapping)
                 content |= {'meta': archive.metadata()} if archive.metadata() else {}
         elif file_format == 'npz':
-            content = {name: value.to(map_location) for name, value in read_npz(path).items()}
+            content = read_npz(path)
         else:
             # newer versions of torch would go by the name; and none maps a file whose name is not UTF-8
             misnamed = path.suffix == '.safetensors' or not str(path).isprintable()
             mmap = mmap and not misnamed and zipfile.is_zipfile(path)  # files before PyTorch 1.6 are pickles
             with torch.serialization.safe_globals(_safe_globals()), path.open('rb') as file:
-                content = torch.load(
-                    file if misnamed else path, map_location=map_location, weights_only=not _trusted, mmap=mmap
-                )
+                given = file if misnamed else path
+                content = torch.load(given, map_location='cpu', weights_only=not _trusted, mmap=mmap)
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL `?([\w.]+\w)|(getattr of \w+)|<class '([\w.]+)'>", str(error))
         reason = str(error).partition('WeightsUnpickler error:')[2].strip().partition('\n')[0]
@@ -344,7 +342,10 @@ STATE_DICT = 'the state dict'
 
 @dataclass(frozen=True)
 class OpenedFile(os.PathLike):
-    """A checkpoint that was read once, for all who ask it; a path for those who ask for its file."""
+    """A checkpoint that was read once, for all who ask it; a path for those who ask for its file.
+
+    Another process that gets it opens the file itself.
+    """
 
     content: Mapping[str, Any]  # what `read_checkpoint` returns
     path: str = STATE_DICT
@@ -352,6 +353,10 @@ class OpenedFile(os.PathLike):
     def __fspath__(self) -> str:
         """Return the path."""
         return self.path
+
+    def __reduce__(self) -> tuple:
+        """Return what opens it anew."""
+        return open_file, (self.path, True)
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from mmlape.errors import CheckpointError
 
 KEY = 'mmlape_frozen'
 OPTIONS = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch', 'adapt_channels')
-"""Keys of an ``init_cfg`` that are recorded."""
+"""Keys of an ``init_cfg`` of a backbone, beside its type."""
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:

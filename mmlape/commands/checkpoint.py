@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import_modules(args.modules)
     if args.action == 'inspect':
-        from mmlape.checkpoint.inspecting import inspect
+        from mmlape.checkpoint.converting import inspect
         from mmlape.console.tables import print_table, text_table
 
         found = inspect(args.file)

@@ -80,11 +80,10 @@ def run(args: argparse.Namespace) -> int:
     """Export, and print how far the graph is from PyTorch; return 1 if it fails the check of images."""
     from mmlape.console.terminal import file_size
     from mmlape.errors import ConfigError
-    from mmlape.lab.export.beside_graph import complete, image_size
     from mmlape.lab.export.graphs import SUFFIX
     from mmlape.lab.export.writing import Form
     from mmlape.lab.inference.images import files_of
-    from mmlape.lab.inference.trained_graph import export, graph_file
+    from mmlape.lab.inference.trained_graph import complete, export, graph_file, image_size
     from mmlape.lab.inference.trained_model import open_trained, trained_words
 
     if args.check and args.backbone:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmlape.checkpoint.load_options import with_channels
+from mmlape.checkpoint.exact_loading import with_channels
 from mmlape.errors import ConfigError, StackError
 from mmlape.integrations.pyramid import STRIDES, build_pyramid, load_named
 from mmlape.models import ViTAdapter

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from mmlape.checkpoint.exact_loading import require_grid
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.load_options import require_grid
 from mmlape.checkpoint.opening import OpenedFile, state_dict_of, weights_in
 from mmlape.errors import CheckpointError, require_choice
 from mmlape.models.base.fitting import read_rows

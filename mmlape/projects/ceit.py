@@ -10,7 +10,6 @@ LCA(z) = y + FFN(LN(y)),  y = z_L + Attention(query z_L, keys and values z_1 ...
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +34,6 @@ class ConvStem(nn.Module):
 
     There is no activation, as in the public code.
     """
-
-    conv_norm_pairs: ClassVar = (('conv', 'bn'),)
 
     def __init__(self, in_channels: int, channels: int, bn_cfg: dict):
         super().__init__()
@@ -74,8 +71,6 @@ class LocallyEnhancedFFN(nn.Module):
 
     Tokens before them leave it as they came.
     """
-
-    conv_norm_pairs: ClassVar = (('conv1', 'bn1'), ('conv2', 'bn2'), ('conv3', 'bn3'))
 
     def __init__(self, embed_dims: int, feedforward_channels: int, bn_cfg: dict):
         super().__init__()

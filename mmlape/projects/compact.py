@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, NameTable, Tensors, Weights, rename_keys
-from mmlape.checkpoint.targets import Target
+from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.initial_values import init_linear

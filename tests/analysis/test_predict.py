@@ -3,14 +3,12 @@
 import copy
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import tiny
 import torch
 from PIL import Image
-from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
 import mmlape
@@ -118,6 +116,7 @@ def test_batches_arrays_and_pillows_images_give_the_same(case):
     assert len(model.predict(stack)) == 2
 
 
+@pytest.mark.parametrize('case', ['segmentation'], indirect=True)
 def test_changes_of_a_config_arrive_however_it_is_given(case, tmp_path):
     """By its file, as a value, and in a checkpoint; a key that is unknown is an error each time."""
     model, cfg, _ = case
@@ -139,20 +138,6 @@ def test_neighbours_of_another_size_change_nothing(case):
     for image, result in zip(images, model.predict(images, batch_size=4), strict=True):
         assert result.size == image.shape[:2]
         assert_same(model.predict(image)[0], result, 1e-3)
-
-
-def test_an_image_in_one_tile_is_predicted_as_without(case):
-    model, _, folder = case
-    if model.task == 'classification':
-        return
-    files = sorted([*folder.rglob('*.png'), *folder.rglob('*.jpg')])[:2]
-    for one, tiled in zip(model.predict(files), model.predict(files, tile=512), strict=True):
-        if model.task == 'detection':
-            assert len(tiled.masks)
-            tiled = replace(tiled, masks=np.array([coco_mask.decode(mask).astype(bool) for mask in tiled.masks]))
-        assert_same(one, tiled)
-    if model.task == 'detection':
-        assert len(model.predict(files[0], tile=max(one.size) // 2 + 8, overlap=16)[0].boxes)
 
 
 def test_a_config_of_tiles_is_tested_and_predicted_by_them(case, tmp_path):

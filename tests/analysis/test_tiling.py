@@ -1,8 +1,8 @@
 """Images in tiles equal MMSegmentation's slide mode, masks of pycocotools, and the image in one piece."""
 
 import json
+import runpy
 import shutil
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -24,10 +24,10 @@ from tile_helpers import Components, components, loop_on, squares
 from torch.nn import functional as F
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.export.beside_graph import EXAMPLES
 from mmlape.lab.inference.predicted_files import predict_files
 from mmlape.lab.inference.prediction import Model
 from mmlape.lab.inference.tiling import BORDER, Tiling, encode_mask, merge_logits, merge_objects
+from mmlape.lab.inference.trained_graph import EXAMPLES
 
 SIDES = st.integers(1, 23)
 
@@ -159,7 +159,7 @@ def test_what_is_right_on_each_tile_is_right_on_the_image(seed, overlap, tile, v
     np.testing.assert_allclose(merged.bboxes.numpy()[order], expected, atol=1e-4)
 
 
-def test_the_example_of_a_graph_merges_alike(tmp_path):
+def test_the_example_of_a_graph_merges_alike(tmp_path, monkeypatch, capsys):
     """By a graph that finds the same boxes in each tile, some of them at its borders."""
     size, names = (150, 190), ['a', 'b']
     Image.fromarray(np.zeros((*size, 3), np.uint8)).save(tmp_path / 'image.png')
@@ -167,6 +167,7 @@ def test_the_example_of_a_graph_merges_alike(tmp_path):
     shutil.copy(EXAMPLES[0], tmp_path)
     about = dict(file='model.onnx', task='detection', size=[64, 64], channels=3, batch=1, overlap=28)
     (tmp_path / 'model.json').write_text(json.dumps(dict(about, outputs=['boxes', 'scores', 'labels'])))
+    monkeypatch.setattr(sys, 'argv', ['example.py', str(tmp_path / 'image.png')])
     images = helper.make_tensor_value_info('image', TensorProto.FLOAT, [1, 3, 64, 64])
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -183,8 +184,8 @@ def test_the_example_of_a_graph_merges_alike(tmp_path):
             helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8),
             tmp_path / 'model.onnx',
         )
-        words = [sys.executable, 'example.py', 'image.png']
-        printed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        runpy.run_path(str(tmp_path / 'example.py'))
+        printed = capsys.readouterr().out
         windows = Tiling(64, 28).windows(*size)
         merged = merge_objects([_objects(boxes, scores, labels)] * len(windows), windows, size)
         rows = zip(merged.labels.tolist(), merged.scores.tolist(), merged.bboxes.tolist())

@@ -1,21 +1,19 @@
 """Checkpoint files: recognised by content, held to their size, and downloaded where an address is named."""
 
-import functools
 import hashlib
-import http.server
 import io
-import threading
 import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 import torch
+from checkpoint_helpers import served
 from model_helpers import vit
 from safetensors.torch import save_file
 
 from mmlape.checkpoint import load_backbone, opening, read_checkpoint, state_dict_of
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.checkpoint.opening import open_file
 from mmlape.errors import CheckpointError
@@ -116,20 +114,8 @@ def server(tmp_path, monkeypatch):
     for name in ('http_proxy', 'HTTP_PROXY', 'all_proxy', 'ALL_PROXY'):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / 'web').mkdir()
-    requests = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            requests.append(self.path)
-
-    with http.server.ThreadingHTTPServer(
-        ('127.0.0.1', 0), functools.partial(Handler, directory=tmp_path / 'web')
-    ) as running:
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-        yield f'http://127.0.0.1:{running.server_port}', requests
-        running.shutdown()
-        thread.join()
+    with served(tmp_path / 'web') as served_at:
+        yield served_at
 
 
 def test_an_address_is_downloaded_once(tmp_path, server):

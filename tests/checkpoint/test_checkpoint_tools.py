@@ -10,8 +10,7 @@ from checkpoint_helpers import assert_same, save
 from model_helpers import vit
 
 from mmlape.checkpoint import read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import average, publish
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import average, inspect, publish
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 

@@ -14,8 +14,7 @@ from model_helpers import randomise
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.opening import open_file
 from mmlape.models import VisionTransformer

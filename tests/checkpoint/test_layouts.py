@@ -11,14 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import assert_same, renamed, save, to_flax
+from checkpoint_helpers import assert_same, built_of, renamed, save, to_flax
 from each import each
 from model_helpers import ARCH, SWIN_BOTH, cvt, new_token_vit, randomise, shallow_adapter, swin, vit
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.checkpoint.opening import open_file
@@ -480,15 +479,12 @@ OURS = {
 
 def test_our_own_files_print_what_loads_them(tmp_path):
     """Whatever their model is; with the record that such a model has."""
-    from mmlape.registry import MODELS
-
     for name in each(OURS):
         source = OURS[name]()
         record = metadata_of(source).plain()
         path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict', meta={KEY: record})
         found = inspect(path)
-        model = MODELS.build(eval(found['to load it'].removeprefix('backbone=')))
-        model.init_weights()
+        model = built_of(found)
         assert_same(model, source)
         assert metadata_of(model).plain() == record and not model.load_report.resized
         own = record['backbones']['']

@@ -1,16 +1,13 @@
 """Files are described by comparison: a model with a name is found by names and shapes, and nothing is guessed."""
 
 import pytest
-import torch
-from checkpoint_helpers import assert_same, save
+from checkpoint_helpers import assert_same, built_of, save
 from each import each
 
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.models import VisionTransformer
 from mmlape.models.model_names import get_model
-from mmlape.registry import MODELS
 
 SMALL = {
     'deit-tiny-lape': 'lape',
@@ -24,20 +21,13 @@ SMALL = {
 """Models with a name, and a layout that each has a place in."""
 
 
-def loaded(found: dict) -> torch.nn.Module:
-    """Build what ``inspect`` prints, with the file that it names."""
-    model = MODELS.build(eval(found['to load it'].removeprefix('backbone='), {'__builtins__': {'dict': dict}}))
-    model.init_weights()
-    return model
-
-
 def test_a_named_model_is_found_by_its_file(tmp_path):
     for name, to in each(SMALL.items()):
         source = get_model(name)
         convert(save(tmp_path / 'a.pth', source.state_dict()), written := tmp_path / f'{name}.pth', to)
         found = inspect(written)
         assert found['model'] == name
-        model = loaded(found)
+        model = built_of(found)
         assert_same(model, source)
         assert not model.load_report.new and not model.load_report.resized
 
@@ -49,7 +39,7 @@ def test_a_named_model_is_found_for_images_of_another_size(tmp_path, size):
     record = metadata_of(source).plain()
     del record['backbones']['']['config']  # as older files have it
     path = save(tmp_path / 'a.pth', source.state_dict(), meta={KEY: record})
-    model = loaded(inspect(path))
+    model = built_of(inspect(path))
     assert_same(model, source)
     assert model.grid == source.grid and not model.load_report.resized
     foreign = inspect(save(tmp_path / 'b.pth', dict(source.state_dict())))
@@ -64,7 +54,7 @@ def test_what_an_older_file_records_is_compared(tmp_path):
     own = record['backbones']['']
     del own['config']
     found = inspect(save(tmp_path / 'a.pth', source.state_dict(), meta={KEY: record}))
-    assert 'model' not in found and loaded(found).joining.name == 'lape-shared'
+    assert 'model' not in found and built_of(found).joining.name == 'lape-shared'
     own['num_heads'] = 6
     found = inspect(save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record}))
     assert 'name the CONFIG' in found['to load it'] and found['num_heads'] == 6

@@ -9,7 +9,6 @@ import torch
 from mmengine.config import Config
 from tiny import train, write_config, write_data
 
-from mmlape.checkpoint import read_checkpoint
 from mmlape.cli import main
 
 AVERAGED = """
@@ -28,15 +27,6 @@ def trained(tmp_path_factory):
     return config, folder / 'out'
 
 
-def test_what_a_run_saves_loads_by_the_safe_rules(trained):
-    content = read_checkpoint(trained[1] / 'iter_3.pth')
-    state = content['optimizer']['state']
-    assert state and all({'exp_avg', 'exp_avg_sq', 'step'} <= set(values) for values in state.values())
-    assert content['ema_state_dict']['steps'] == 3
-    assert content['message_hub']['log_scalars']['train/loss'].current() > 0
-    assert content['param_schedulers'] and content['meta']['iter'] == 3
-
-
 def test_the_state_of_another_optimiser_is_no_traceback(trained, tmp_path, capsys):
     content = torch.load(trained[1] / 'iter_3.pth', weights_only=False)
     content['optimizer']['param_groups'].pop()
@@ -46,8 +36,8 @@ def test_the_state_of_another_optimiser_is_no_traceback(trained, tmp_path, capsy
     assert 'cannot be resumed with this configuration: ValueError' in capsys.readouterr().err
 
 
-def test_text_stored_as_a_configuration_is_never_run(trained, tmp_path, monkeypatch):
-    """MMEngine's resume evaluates it as Python; here a run goes on from it, starts from it and is tested with it."""
+def test_text_stored_as_a_configuration_is_never_run(trained, tmp_path):
+    """MMEngine's resume evaluates it as Python; here a run resumes from it, and starts from it."""
     config, done = trained
     marker = tmp_path / 'ran'
     text = f'import os\nos.mkdir({str(marker)!r})\n'
@@ -65,7 +55,4 @@ def test_text_stored_as_a_configuration_is_never_run(trained, tmp_path, monkeypa
     init = f'model.backbone.init_cfg={{"type":"Pretrained","checkpoint":"{hostile}"}}'
     printed = train(config, tmp_path / 'new', '--cfg-options', f'load_from={hostile}', init, 'train_cfg.max_iters=1')
     assert printed.count(f'checkpoint {hostile} (') == 2
-    monkeypatch.chdir(tmp_path)
-    assert main(['test', str(config), str(hostile), '--out', 'metrics.json']) == 0
-    assert main(['checkpoint', 'inspect', str(hostile)]) == 0
     assert not marker.exists()

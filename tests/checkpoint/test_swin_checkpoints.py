@@ -8,8 +8,7 @@ from checkpoint_helpers import assert_same, save
 from model_helpers import SWIN_BOTH, meta_device, randomise, swin
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer
 from mmlape.models.position.base import resize_absolute

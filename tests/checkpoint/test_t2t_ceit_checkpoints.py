@@ -7,7 +7,7 @@ from checkpoint_helpers import assert_same, save
 from model_helpers import new_token_vit, randomise
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models.position.base import resize_absolute

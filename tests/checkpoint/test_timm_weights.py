@@ -15,8 +15,7 @@ from torch import nn
 
 import mmlape
 from mmlape.checkpoint import load_backbone, read_checkpoint
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, TimmViTAdapter, ViTAdapter
 from mmlape.models.timm.joined import table_names

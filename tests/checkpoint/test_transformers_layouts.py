@@ -14,8 +14,7 @@ from golden_models import FOLDER
 import mmlape
 from mmlape import models
 from mmlape.checkpoint import read_checkpoint
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
 

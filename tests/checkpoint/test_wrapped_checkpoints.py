@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 import mmlape
 from mmlape.checkpoint import read_checkpoint
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.opening import weights_in
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import (

@@ -14,7 +14,7 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.inference import evaluator
-from mmlape.lab.runs.resume import read_resumable
+from mmlape.lab.runs.resume import open_resumable
 from mmlape.lab.training.trainer import train
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
@@ -124,8 +124,8 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
     assert 'config: custom_hooks.0.type "Trouble" -> nothing' in printed
     best = next(whole[0].glob('best_*.pth'))
     with pytest.raises(CheckpointError, match='no optimizer: give a checkpoint named iter_N'):
-        read_resumable(best)
-    assert {'message_hub', 'meta', 'optimizer'} <= set(read_resumable(last))
+        open_resumable(best)
+    assert {'message_hub', 'meta', 'optimizer'} <= set(open_resumable(last).content)
 
 
 # testing

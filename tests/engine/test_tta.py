@@ -13,7 +13,7 @@ from mmlape.checkpoint.opening import open_file
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.inference import evaluator
 from mmlape.lab.inference.evaluator import RATIOS, augment
-from mmlape.lab.inference.run_model import init_model, predict
+from mmlape.lab.inference.run_model import init_model, predict_batch
 from mmlape.lab.training.optim import build_model
 
 RESIZE = """
@@ -41,12 +41,16 @@ def test_labels_are_those_of_the_mean_of_all_views(config, tmp_path):
             for flip in (False, True):
                 view = mmcv.imrescale(image, (2 * side, side))
                 mmcv.imwrite(np.ascontiguousarray(view[:, ::-1] if flip else view), str(tmp_path / 'view.png'))
-                logits = predict(model, tmp_path / 'view.png').seg_logits.data[None]
+                logits = predict_batch(model, [model.preparation.of_file(tmp_path / 'view.png')])[0].seg_logits.data[
+                    None
+                ]
                 logits = logits.flip(-1) if flip else logits
                 total = total + F.interpolate(logits, image.shape[:2], mode='bilinear').softmax(1)
         labels = np.asarray(Image.open(next((tmp_path / 'predictions').rglob(file.name)))) - 1
         assert (labels == total[0].argmax(0).numpy()).mean() > 0.995
-        differ += (labels != predict(model, file).pred_sem_seg.data[0].numpy()).sum()
+        differ += (
+            labels != predict_batch(model, [model.preparation.of_file(file)])[0].pred_sem_seg.data[0].numpy()
+        ).sum()
     assert differ > 100
 
 

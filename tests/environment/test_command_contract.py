@@ -248,7 +248,7 @@ COMMANDS_CALLED = {
         },
     ),
     'checkpoint inspect': Command(
-        'm.pth', of_modules('checkpoint') | {'mmlape.checkpoint.inspecting.inspect': lambda path: {'to load it': path}}
+        'm.pth', of_modules('checkpoint') | {'mmlape.checkpoint.converting.inspect': lambda path: {'to load it': path}}
     ),
     'checkpoint convert': Command(
         'm.pth d.pth',
@@ -277,9 +277,9 @@ COMMANDS_CALLED = {
         LOAD
         | {
             'mmlape.lab.inference.trained_graph.export': WRITTEN,
-            'mmlape.lab.export.beside_graph.image_size': (8, 8),
+            'mmlape.lab.inference.trained_graph.image_size': (8, 8),
             'mmlape.backbones.export_backbone_of': WRITTEN,
-            'mmlape.lab.export.beside_graph.complete': None,
+            'mmlape.lab.inference.trained_graph.complete': None,
             'mmlape.lab.analysis.graph_check.check': SimpleNamespace(passes=True),
             'mmlape.lab.inference.images.files_of': [],
         },

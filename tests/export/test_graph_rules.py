@@ -16,12 +16,11 @@ from mmseg.structures import SegDataSample
 
 from mmlape.errors import ConfigError, ExportError
 from mmlape.lab.export import writing
-from mmlape.lab.export.beside_graph import image_size
-from mmlape.lab.export.graphs import Input
-from mmlape.lab.export.graphs.base import largest_difference
+from mmlape.lab.export.graphs import Input, largest_difference
 from mmlape.lab.export.graphs.detector import ExportedDetector
 from mmlape.lab.export.graphs.session import Graph
 from mmlape.lab.export.writing import Form
+from mmlape.lab.inference.trained_graph import image_size
 
 PLAIN = Input(None, None, reversed=False)
 # of the graph, of the resized image in it, and of the image as it was: no side is another
@@ -205,7 +204,7 @@ def test_differences_of_objects():
 
 @pytest.mark.parametrize('at_once', [2, 1000])
 def test_differences_of_arrays(at_once, monkeypatch):
-    monkeypatch.setattr('mmlape.lab.export.graphs.base.CHUNK', at_once)
+    monkeypatch.setattr('mmlape.lab.export.graphs.CHUNK', at_once)
     one = np.float32([[1, 2, 3]])
     assert largest_difference([one, one], [one, one + np.float32([0, -0.5, 0])]) == 0.5
     assert largest_difference([one], [one + np.float32([0.25, 0, -0.5])]) == 0.5

@@ -2,7 +2,6 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 from check_transformers import BACKBONES, SMALL
@@ -14,8 +13,6 @@ from transformers import (
     DFineForObjectDetection,
     Mask2FormerConfig,
     Mask2FormerForUniversalSegmentation,
-    Mask2FormerImageProcessor,
-    RTDetrImageProcessor,
     RTDetrV2Config,
     RTDetrV2ForObjectDetection,
     Trainer,
@@ -94,6 +91,11 @@ def collate(samples):
     return {**batch, 'pixel_values': torch.stack(batch['pixel_values'])}
 
 
+def backbone_of(model):
+    (backbone,) = (module for module in model.modules() if isinstance(module, PyramidBackbone))
+    return backbone
+
+
 def batch(build):
     return collate([sample(number, build is mask2former) for number in range(2)])
 
@@ -103,7 +105,7 @@ def batch(build):
 def test_the_trainer_trains_it_and_a_file_has_all_of_it(build, name, tmp_path):
     torch.manual_seed(0)
     model = build(name)
-    (backbone,) = (module for module in model.modules() if isinstance(module, PyramidBackbone))
+    backbone = backbone_of(model)
     before = copy.deepcopy(model.state_dict())
     model.train()(**batch(build)).loss.backward()
     unused = {key for key, value in backbone.named_parameters() if value.requires_grad and value.grad is None}
@@ -137,78 +139,9 @@ def test_the_trainer_trains_it_and_a_file_has_all_of_it(build, name, tmp_path):
     torch.testing.assert_close(theirs[logits], ours[logits])
 
 
-@pytest.mark.parametrize('build', DETECTORS)
-def test_predictions_become_objects_of_the_image(build):
-    torch.manual_seed(0)
-    model = build('frozen dinov3').eval()
-    with torch.no_grad():
-        outputs = model(batch(build)['pixel_values'])
-    if build is mask2former:
-        found = Mask2FormerImageProcessor().post_process_instance_segmentation(
-            outputs, threshold=0.0, target_sizes=[(60, 90)] * 2
-        )
-        assert [tuple(one['segmentation'].shape) for one in found] == [(60, 90)] * 2
-        return
-    found = RTDetrImageProcessor().post_process_object_detection(outputs, threshold=0.0, target_sizes=[(60, 90)] * 2)
-    for one in found:
-        assert one['boxes'].shape == (len(one['scores']), 4) and one['labels'].max() < CLASSES and len(one['scores'])
-        assert (one['boxes'][:, 2:] >= one['boxes'][:, :2]).all()
-
-
 @pytest.mark.parametrize('build', [rt_detr_v2, deformable_detr])
 def test_batch_norms_of_a_fresh_adapter_are_trained(build):
     """These detectors freeze every BatchNorm2d of a backbone, by which a fresh one never learns its statistics."""
     backbone = backbone_of(build('frozen dinov3'))
     kinds = {type(one).__name__ for one in backbone.modules() if 'BatchNorm' in type(one).__name__}
     assert kinds == {'SyncBatchNorm'}
-
-
-def backbone_of(model):
-    (backbone,) = (module for module in model.modules() if isinstance(module, PyramidBackbone))
-    return backbone
-
-
-class Arrays(torch.nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixel_values):
-        outputs = self.model(pixel_values)
-        names = ('class_queries_logits', 'masks_queries_logits')
-        if names[0] not in outputs:
-            names = ('logits', 'pred_boxes')
-        return tuple(outputs[name] for name in names)
-
-
-@pytest.mark.parametrize(
-    ('build', 'counts'),
-    # RT-DETR and D-FINE of transformers take len() of a tensor, which fixes the number of images
-    [(rt_detr_v2, [1]), (d_fine, [2]), (deformable_detr, [1, 3]), (mask2former, [1, 3])],
-)
-def test_a_graph_computes_the_same(build, counts, tmp_path, monkeypatch):
-    """By PyTorch's own exporter, of one size; it has no operator for transformers' checks of sizes."""
-    import onnxruntime
-
-    monkeypatch.setenv('TRANSFORMERS_DISABLE_TORCH_CHECK', '1')
-    torch.manual_seed(0)
-    model = Arrays(build('frozen dinov3')).eval()
-    for name, value in model.named_parameters():  # scores that rounding does not reorder
-        if 'score_head.weight' in name or ('class_embed' in name and 'weight' in name):
-            torch.nn.init.normal_(value)
-            continue
-        owner, _, kind = name.rpartition('.')
-        if kind == 'weight' and isinstance(model.get_submodule(owner), torch.nn.BatchNorm2d):
-            torch.nn.init.ones_(value)
-    images = collate([sample(number, False) for number in range(max(counts))])['pixel_values']
-    any_number = ({0: torch.export.Dim('batch', min=1, max=64)},)
-    shapes = any_number if len(counts) > 1 else None
-    path = str(tmp_path / 'detector.onnx')
-    torch.onnx.export(model, (images,), path, dynamo=True, verbose=False, dynamic_shapes=shapes)
-    session = onnxruntime.InferenceSession(path)
-    for count in counts:
-        found = session.run(None, {session.get_inputs()[0].name: images[:count].numpy()})
-        with torch.no_grad():
-            expected = model(images[:count])
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(one, other.numpy(), rtol=0, atol=1e-4)

@@ -8,12 +8,11 @@ import re
 
 import pytest
 import torch
-from transformers_cases import CASES, GRID, IMAGE, PATCH, SIDE, ours, theirs, tokens_of
+from transformers_cases import CASES, IMAGE, PATCH, SIDE, ours, theirs, tokens_of
 
 import mmlape
-from mmlape.checkpoint import read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint import read_checkpoint
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.models import TimmViT
 
@@ -76,17 +75,6 @@ def test_ours_are_written_for_theirs(name, tmp_path):
     back = ours(name)
     mmlape.load_weights(back, tmp_path / 'model.safetensors')
     same(back, expected, case.tolerance)
-
-
-@pytest.mark.parametrize('name', [name for name, case in CASES.items() if case.table])
-def test_a_table_is_resized_under_its_own_name(name, tmp_path):
-    theirs(name).save_pretrained(tmp_path)
-    stored = state_dict_of(read_checkpoint(tmp_path / 'model.safetensors'), 'file')
-    out = mmlape.resize_pos_embed(stored, grid=(5, 7))
-    (changed,) = (key for key in stored if out[key] is not stored[key])
-    assert 'position_embedding' in changed
-    rows = stored[changed].shape[-2] - GRID * GRID
-    assert out[changed].shape[-2] == rows + 35 and list(out) == list(stored)
 
 
 IN_TIMM = {

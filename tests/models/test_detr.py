@@ -15,8 +15,7 @@ from torchvision.models._meta import _COCO_CATEGORIES
 
 from mmlape.backbones import open_model
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import convert, write_tensors
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import convert, inspect, write_tensors
 from mmlape.checkpoint.metadata import metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position

@@ -128,7 +128,7 @@ def test_tables_call_them_by_their_classes(options, method):
 @pytest.mark.usefixtures('imported')
 def test_our_own_backbones_take_the_users_kinds(tmp_path):
     from mmlape.checkpoint import load_backbone
-    from mmlape.checkpoint.inspecting import inspect
+    from mmlape.checkpoint.converting import inspect
 
     model = VisionTransformer(ARCH, 32, 8, **OWN).eval()
     names = {name for name, _ in model.named_parameters()}

@@ -10,7 +10,7 @@ from mmengine.config import Config
 from model_helpers import randomise
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.key_maps import Layout, rename_keys
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import ConfigError

@@ -9,7 +9,7 @@ from timm.models import deit, vision_transformer
 from timm_helpers import families
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.inspecting import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS

@@ -13,7 +13,7 @@ from mmengine.config import Config
 
 from mmlape.cli import main
 from mmlape.commands import fill_parser, parse_arguments
-from mmlape.lab.export.beside_graph import image_size
+from mmlape.lab.inference.trained_graph import image_size
 
 RUNS = "__import__('os').mkdir('canary')"
 NAMES = (

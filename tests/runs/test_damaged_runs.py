@@ -50,7 +50,7 @@ def resume(study, arm='a'):
     folder, plans, _ = study
     start = acquire(folder / 'a/seed_1', replace(plans[arm].identity, seed=1), 'tiny.py', True)
     os.close(start.lock)
-    return start.checkpoint, start.iteration, start.evaluations
+    return start.checkpoint.path, start.iteration, start.evaluations
 
 
 def report(study):

@@ -185,7 +185,7 @@ def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed,
     shutil.copy(resumed.out / 'iter_5.pth', tmp_path / 'iter_5.pth')
     start = acquire(tmp_path, replace(read_identity(resumed.out), seed=None), 'a.py', True)
     os.close(start.lock)
-    assert (start.identity.seed, start.iteration, start.checkpoint) == (3, 5, str(tmp_path / 'iter_5.pth'))
+    assert (start.identity.seed, start.iteration, start.checkpoint.path) == (3, 5, str(tmp_path / 'iter_5.pth'))
 
 
 # what is averaged, and what a command says of it

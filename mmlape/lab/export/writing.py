@@ -1,6 +1,6 @@
 """ONNX graphs written by torch's exporter for images of one size, and held to PyTorch's numbers by onnxruntime.
 
-Deformable attention becomes gathers, without GridSample; position embeddings are resized to the one
+An adapter's deformable attention becomes gathers, without GridSample; position embeddings are resized to the one
 size; windows and padding are constants.
 """
 
@@ -24,9 +24,7 @@ import mmlape
 from mmlape.console.log import log
 from mmlape.errors import ExportError
 from mmlape.files import naming
-from mmlape.lab.export.fusion import fuse_batch_norms
-from mmlape.lab.export.graphs import Exported, Graph, Size
-from mmlape.lab.export.graphs.base import largest_difference
+from mmlape.lab.export.graphs import Exported, Graph, Size, largest_difference
 from mmlape.lab.export.graphs.operators import translations
 from mmlape.lab.export.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
 from mmlape.lab.extension import extensions
@@ -91,8 +89,7 @@ def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str,
     notes = dict(notes or {}, size=f'{form.size[0]} {form.size[1]}', batch=str(form.batch or 'dynamic'))
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder, naming(out):
         written = Path(folder) / out.name
-        with fuse_batch_norms(model):
-            _write(model, form, written, notes)
+        _write(model, form, written, notes)
         difference = compare(model, written, form)
         put_in_place(written, out)
     return Written(out, difference)
@@ -222,23 +219,22 @@ def compare(model: nn.Module, path: str | Path, form: Form) -> float:
         ExportError: If it exceeds the form's tolerance, or a number is not finite.
     """
     graph, largest = Graph(path), 0.0
-    empty = isinstance(model, Exported)
+    empty = is_model = isinstance(model, Exported)
     counts = ANY_BATCH if form.batch is None else (form.batch,) * (2 if form.batch == 1 else 1)
     for seed, count in enumerate(counts, 1):
         images = _images(model, form.size, seed, count)
         ours = [value.numpy() for value in _outputs(model, images)]
         theirs = graph.run(images)
-        if not isinstance(model, Exported):
-            apart = largest_difference(ours, theirs)
-        else:
-            apart = model.difference(ours, theirs)
+        parts = list(model.each(ours, theirs)) if is_model else []
+        apart = max([part.difference(*values) for part, *values in parts] or [largest_difference(ours, theirs)])
         _check(apart, form.tolerance, 'PyTorch')
-        if isinstance(model, Exported):
-            empty &= model.is_empty(theirs)
+        if is_model:
+            empty &= any(part.is_empty(values) for part, _, values in parts)
             with torch.no_grad():
                 predicted = [value.numpy() for value in model.predicted(images)]
-            name = f'what {type(model.model).__name__} predicts'
-            _check(model.difference_of_predicted(predicted, theirs), form.tolerance, name)
+            for part, *values in model.each(predicted, theirs):
+                name = f'what {type(part.model).__name__} predicts'
+                _check(part.difference_of_predicted(*values), form.tolerance, name)
         largest = max(largest, apart)
     if empty:
         log(

@@ -166,11 +166,6 @@ def predict_batch(model: nn.Module, inputs: Sequence[dict], logits: bool = True)
     return [sample.cpu() for sample in samples]
 
 
-def predict(model: nn.Module, image: str | Path) -> BaseDataElement:
-    """Run a model of `init_model` on an image file."""
-    return predict_batch(model, [model.preparation.of_file(image)])[0]
-
-
 def _device(name: str | None) -> torch.device:
     if name is None:
         return torch.device('cuda' if torch.cuda.is_available() else 'cpu')

@@ -345,7 +345,7 @@ def known_provenance(name: str, digest: str | None) -> Provenance | None:
 
 def provenance(path: str | Path) -> Provenance | None:
     """Return the provenance of a file; None if nothing in it tells."""
-    from mmlape.checkpoint.opening import read_checkpoint  # here, as a report needs no torch
+    from mmlape.checkpoint.opening import open_file  # here, as a report needs no torch
 
     path = Path(path).expanduser()
     digest = sha256(path) if path.is_file() else None
@@ -353,10 +353,9 @@ def provenance(path: str | Path) -> Provenance | None:
     if provenance:
         return provenance
     try:
-        content = read_checkpoint(path)
+        file = open_file(path, mmap=True)
     except CheckpointError:
         return None
-    meta = content.get('meta')
-    if isinstance(meta, dict) and {'mmengine_version', 'mmlape'} & set(meta):
+    if {'mmengine_version', 'mmlape'} & set(file.meta):
         return Provenance('a run of mmlape or MMEngine')
-    return first_answer(lambda one: one.provenance(path.name, digest, content))
+    return first_answer(lambda one: one.provenance(path.name, digest, file.content))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mmlape.checkpoint.opening import read_checkpoint
+from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, TrainingError, listed
 from mmlape.lab.datasets.data_content import DataContent
@@ -29,9 +29,8 @@ class RunStart:
     identity: Identity  # the run's identity, with its ``settings`` and its seed
     previous: RunRecord | None = None  # the record of the part that it continues; None for a new run
     evaluations: list[Evaluation] = field(default_factory=list)  # all evaluations of that part
-    # checkpoint, iteration: the checkpoint to resume from, and its iteration; None to start from
-    # the beginning
-    checkpoint: str | None = None
+    # the checkpoint to resume from, and its iteration; None to start from the beginning
+    checkpoint: OpenedFile | None = None
     iteration: int = 0
     finished: bool = False  # whether there is nothing left to do
     # software that differs from an earlier part's, one line each
@@ -80,12 +79,13 @@ def acquire(
             path.unlink(missing_ok=True)
         checkpoint = find_checkpoint(work_dir, resume, log)
         if checkpoint:
-            meta = read_resumable(checkpoint, mmap=True)['meta']
+            start.checkpoint = open_resumable(checkpoint)
+            meta = start.checkpoint.meta
             _require_same_seed(checkpoint, meta.get('seed'), start.identity)
             recorded = _identity_in(meta, checkpoint)
             known = previous is not None and previous.identity is not None  # software was compared with that
             _require_same_run(start, recorded, checkpoint, config, known or allow_different_software)
-            start.checkpoint, start.iteration = str(checkpoint), int(meta['iter'])
+            start.iteration = int(meta['iter'])
     except BaseException:
         os.close(start.lock)
         raise
@@ -158,22 +158,18 @@ def is_complete(path: str | Path) -> bool:
         return False
 
 
-def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = False) -> dict:
-    """Read a checkpoint with the optimiser's state and the position.
-
-    CheckpointError if it has only weights. ``mmap`` leaves the tensors in the file until they are
-    used.
-    """
-    checkpoint = read_checkpoint(path, map_location, mmap)
-    missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
-    missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']]
+def open_resumable(path: str | Path) -> OpenedFile:
+    """Open a checkpoint with the optimiser's state and the position; CheckpointError if it has only weights."""
+    file = open_file(path, mmap=True)
+    missing = [key for key in RESUME_KEYS if not isinstance(file.content.get(key), Mapping)]
+    missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in file.meta]
     if missing:
         raise CheckpointError(
             f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named '
             'iter_N or epoch_N, or start a new run from its weights with --cfg-options '
             'load_from=PATH'
         )
-    return checkpoint
+    return file
 
 
 def _require_unused(work_dir: Path) -> None:

@@ -43,7 +43,6 @@ from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.model_weights import check_initialised, classes_of_data, load_model, recorded_of
 from mmlape.lab.runs.record import Recorder
-from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
 from mmlape.lab.training import hooks
@@ -97,7 +96,7 @@ class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
     Hooks of training use ``plan``, ``recorder`` and ``stop``, which a test lacks. ``initial`` is
-    the model, if it is built already.
+    the model, if it is built already, and ``resumed`` the checkpoint that a run resumes from.
     """
 
     plan: RunPlan
@@ -113,9 +112,10 @@ class Runner(_Runner):
         plan: RunPlan | None = None,
         recorder: Recorder | None = None,
         stop: StopRequest | None = None,
+        resumed: OpenedFile | None = None,
         **kwargs,
     ) -> None:
-        self.initial, self.plan, self.recorder, self.stop = initial, plan, recorder, stop
+        self.initial, self.plan, self.recorder, self.stop, self.resumed = initial, plan, recorder, stop, resumed
         # work dir and checkpoints get the plain transforms, which the inferencers of the MM
         # packages look for
         stored = copy.deepcopy(cfg)
@@ -130,6 +130,7 @@ class Runner(_Runner):
         plan: RunPlan | None = None,
         recorder: Recorder | None = None,
         stop: StopRequest | None = None,
+        resumed: OpenedFile | None = None,
     ) -> 'Runner':
         """Build a runner with a state of its own.
 
@@ -141,7 +142,7 @@ class Runner(_Runner):
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         arguments = {key: cfg[key] for key in runner_arguments() if key in cfg}
         with building(cfg, 'the runner'):
-            return cls(**arguments, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
+            return cls(**arguments, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop, resumed=resumed)
 
     def _log_env(self, env_cfg: dict) -> None:
         with opened():  # it asks compilers for their versions
@@ -322,19 +323,18 @@ class Runner(_Runner):
         """The model without the wrapper of distributed training."""
         return self.model.module if is_model_wrapper(self.model) else self.model
 
-    def load_checkpoint(self, filename: str, map_location='cpu', **kwargs) -> dict:
-        """Load a checkpoint to resume from.
+    def load_checkpoint(self, opened: OpenedFile, *args, **kwargs) -> dict:
+        """Load the checkpoint to resume from.
 
         No object in it is unpickled and no configuration in it is run.
 
         Raises:
-            CheckpointError: The file is unreadable, is no training checkpoint, or belongs to
-                another model.
+            CheckpointError: It belongs to another model.
         """
-        checkpoint = read_resumable(filename, map_location)
-        checkpoint['meta'].pop('config', None)
+        meta = {key: value for key, value in opened.meta.items() if key != 'config'}
+        checkpoint = dict(opened.content, meta=meta)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        file = OpenedFile(checkpoint, str(filename))
+        file = OpenedFile(checkpoint, opened.path)
         load_model(self.bare_model, file, classes=classes_of_data(self.train_dataloader.dataset))
         self._has_loaded = True
         return checkpoint
@@ -351,8 +351,9 @@ class Runner(_Runner):
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
+                opened, self.resumed = self.resumed, None  # its file may be deleted while the run goes on
                 try:
-                    self.resume(self._load_from)
+                    self.resume(opened)
                 except MMLaPEError:
                     raise
                 # of another optimiser or schedule

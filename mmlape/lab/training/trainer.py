@@ -152,13 +152,14 @@ def _run(
     cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
     cfg.resume = start.checkpoint is not None
     if start.checkpoint:
-        cfg.load_from = start.checkpoint
+        cfg.load_from = start.checkpoint.path
     cfg.randomness = dict(plan.recipe.randomness, seed=start.identity.seed)
     if deterministic is not None:
         cfg.randomness.deterministic = deterministic
     hooks.install(plan.recipe, *hooks.ALWAYS, *(['CachedFeaturesHook'] if views_of(cfg) else []))
     set_model_wrapper(cfg)
-    runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
+    runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop, resumed=start.checkpoint)
+    start.checkpoint = None  # the runner alone holds the file, until it is loaded
     recorder.record.parts.append(runner.timestamp)
     level = logging.WARNING if plan.batch_policy == 'allow-batch-mismatch' else logging.INFO
     runner.logger.log(level, f'{plan.banner()}; seed {runner.seed}; {runner.work_dir}')

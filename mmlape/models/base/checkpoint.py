@@ -17,10 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from mmlape.checkpoint.exact_loading import summary_of_resized
-from mmlape.checkpoint.key_maps import Layout, Weights
+from mmlape.checkpoint.key_maps import Layout, Target, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, load_pretrained
 from mmlape.checkpoint.metadata import ambiguity, lasting_arguments, mismatch
-from mmlape.checkpoint.targets import Target
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models.arguments import changed_arguments, parameters

@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, NameTable, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import TensorNames, split_qkv
 from mmlape.models.base.transformers_files import LAYER, NEWER, STEM, layers, read

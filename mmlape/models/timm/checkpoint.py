@@ -13,9 +13,8 @@ from unittest.mock import ANY  # equals everything
 import torch
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
 from mmlape.models.base.describing import Size

@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.checkpoint.fetching import local_path
-from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.key_maps import Target, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.metadata import config_beside
-from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import Beside, CheckpointAdapter
 from mmlape.models.base.fitting import Tokens, read_table
 from mmlape.models.base.tensor_names import with_batch_axis

@@ -19,8 +19,7 @@ import re
 from dataclasses import replace
 
 from mmlape.checkpoint.exact_loading import HALF
-from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
-from mmlape.checkpoint.targets import Target
+from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Target, Tensors, Weights, rename_keys
 from mmlape.models.base.fitting import Tokens, read_rows
 from mmlape.models.base.isotropic import TOKENS
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis

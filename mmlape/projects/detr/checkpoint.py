@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.checkpoint.heads import UNUSED_IDS
-from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.describing import Size

@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.loading import warn_of_normalisation
-from mmlape.checkpoint.opening import read_checkpoint, state_dict_of
+from mmlape.checkpoint.opening import open_file
 from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.checks import check_data
@@ -152,7 +152,7 @@ def _arms(config: str, base: str | None) -> list[tuple[str, float | None, str | 
 
 def _start(checkpoint: str) -> tuple[str, ...]:
     """Return the options that start a run from a checkpoint of a complete model, or of a backbone."""
-    tensors = state_dict_of(read_checkpoint(checkpoint), checkpoint)
+    tensors = open_file(checkpoint).tensors
     if any(name.startswith('backbone.') for name in tensors):
         return (f'load_from={str(checkpoint)!r}',)
     # in a list, as a dict would be merged into the config's own initialisation

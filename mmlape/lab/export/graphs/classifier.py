@@ -5,7 +5,7 @@ from mmpretrain.models import ClsHead, ImageClassifier
 from mmpretrain.structures import DataSample
 from torch import Tensor, nn
 
-from mmlape.lab.export.graphs.base import ExportedModel
+from mmlape.lab.export.graphs import ExportedModel
 from mmlape.lab.export.graphs.session import FLOAT, Graph, Input
 
 

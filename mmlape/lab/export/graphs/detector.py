@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torchvision.ops import roi_align
 
 from mmlape.errors import ExportError
-from mmlape.lab.export.graphs.base import ExportedModel
+from mmlape.lab.export.graphs import ExportedModel
 from mmlape.lab.export.graphs.operators import best_boxes, largest
 from mmlape.lab.export.graphs.session import FLOAT, INTEGER, Graph, Input, Size
 

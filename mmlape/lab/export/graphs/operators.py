@@ -1,4 +1,4 @@
-"""Operators of the graphs: non-maximum suppression with a fixed number of boxes, and sampling without GridSample."""
+"""The operator of the graphs of detectors: non-maximum suppression with a fixed number of boxes."""
 
 from collections.abc import Callable
 
@@ -69,12 +69,8 @@ def _(boxes: Tensor, scores: Tensor, iou: float, least: float, count: int, by_pl
 
 
 def translations() -> dict[Callable, Callable]:
-    """Return ONNX's form of operators that torch's exporter does not know, or turns into GridSample."""
-    return {
-        torch.ops.mmlape.best_boxes.default: _best_boxes,
-        torch.ops.aten.grid_sampler.default: _grid_sampler,
-        torch.ops.aten.grid_sampler_2d.default: _grid_sampler,
-    }
+    """Return ONNX's form of what torch's exporter does not know."""
+    return {torch.ops.mmlape.best_boxes.default: _best_boxes}
 
 
 def _best_boxes(boxes, scores, iou: float, least: float, count: int, by_place: bool):
@@ -116,56 +112,3 @@ def _best_boxes(boxes, scores, iou: float, least: float, count: int, by_place: b
         order = op.Add(inside, op.Div(order, number(groups)))
     found = op.Greater(best, op.Constant(value_float=0.0))
     return op.Where(found, order, number(0)), best
-
-
-def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
-    """Write bilinear sampling with zeros outside as four gathers of rows, each weighted by its distance.
-
-    Of maps (B, C, H, W) at places (B, P, Q, 2) in [-1, 1].
-    """
-    from onnxscript import opset18 as op
-
-    if (interpolation_mode, padding_mode, align_corners) != (0, 0, False):
-        raise NotImplementedError('grid_sample other than bilinear, with zeros outside and align_corners=False')
-    batch, channels, rows, columns = input.shape
-    x, y = (op.Gather(grid, op.Constant(value_int=axis), axis=3) for axis in (0, 1))  # (B, P, Q)
-    cells = op.Reshape(op.Transpose(input, perm=[0, 2, 3, 1]), [-1, channels])  # (B*H*W, C)
-    # where each map begins, (B, 1, 1)
-    if isinstance(batch, int):
-        first = op.Constant(value=_first_rows(batch, rows * columns))
-    else:
-        count = op.Squeeze(op.Shape(input, start=0, end=1))
-        maps = op.Range(op.Constant(value_int=0), count, op.Constant(value_int=1))
-        first = op.Reshape(op.Mul(maps, op.Constant(value_int=rows * columns)), [-1, 1, 1])
-
-    def number(value: float):
-        return op.Constant(value_float=float(value))
-
-    def axis(position, size: int):
-        """Return weight and clamped index of the two cells around each position.
-
-        Weights outside are 0.
-        """
-        at = op.Sub(op.Mul(op.Add(position, number(1)), number(size / 2)), number(0.5))
-        low = op.Floor(at)
-        share = op.Sub(at, low)
-        for weight, index in ((op.Sub(number(1), share), low), (share, op.Add(low, number(1)))):
-            clamped = op.Clip(index, number(0), number(size - 1))
-            inside = op.Cast(op.Equal(clamped, index), to=1)
-            yield op.Mul(weight, inside), op.Cast(clamped, to=7)
-
-    total = None
-    across = list(axis(x, columns))
-    for down, row in axis(y, rows):
-        start = op.Add(op.Mul(row, op.Constant(value_int=columns)), first)
-        for weight, column in across:
-            values = op.Gather(cells, op.Add(start, column), axis=0)  # (B, P, Q, C)
-            part = op.Mul(values, op.Unsqueeze(op.Mul(weight, down), [3]))
-            total = part if total is None else op.Add(total, part)
-    return op.Transpose(total, perm=[0, 3, 1, 2])
-
-
-def _first_rows(batch: int, cells: int):
-    import onnx
-
-    return onnx.numpy_helper.from_array((torch.arange(batch) * cells).view(-1, 1, 1).numpy())

@@ -8,7 +8,7 @@ from mmengine import ConfigDict
 from mmseg.models.segmentors import EncoderDecoder
 from torch import Tensor, nn
 
-from mmlape.lab.export.graphs.base import ExportedModel
+from mmlape.lab.export.graphs import ExportedModel
 from mmlape.lab.export.graphs.session import FLOAT, INTEGER, Graph, Input
 
 SURE = 10.0
