@@ -115,7 +115,7 @@ def _status_of(error: BaseException) -> int:
         return error.code or 0  # type: ignore[return-value]
     if isinstance(error, KeyboardInterrupt):  # it reaches all processes of a run
         if os.environ.get('RANK', '0') == '0':
-            print(f'mmlape: {error or "interrupted"}', file=sys.stderr)
+            print(f'mmlape: {str(error) or "interrupted"}', file=sys.stderr)
         return 130
     if isinstance(error, BrokenPipeError) and _stdout_is_closed():
         _drop_stdout()
