@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from unittest import mock
 
 import pytest
 import tiny
@@ -53,6 +54,20 @@ def test_a_package_that_does_not_import_is_one_line_that_names_the_doctor(line, 
     monkeypatch.setenv('MMLAPE_DEBUG', '1')
     with pytest.raises((AssertionError, ImportError)):
         main(['doctor'])
+
+
+@pytest.mark.parametrize(
+    ('error', 'status', 'line'),
+    [
+        (KeyboardInterrupt(), 130, 'interrupted'),
+        (KeyboardInterrupt('saved at 3 of 9'), 130, 'saved at 3 of 9'),
+        (OSError(28, 'No space left on device'), 1, 'error: No space left on device'),
+    ],
+)
+def test_what_ends_a_command_is_one_line(error, status, line, monkeypatch, capsys):
+    monkeypatch.setattr(import_module('mmlape.commands.doctor'), 'run', mock.Mock(side_effect=error))
+    assert main(['doctor']) == status
+    assert capsys.readouterr().err == f'mmlape: {line}\n'
 
 
 @pytest.mark.release
