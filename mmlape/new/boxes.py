@@ -225,7 +225,7 @@ def _description(file: Path) -> dict[str, Any] | None:
     """
     try:
         content = yaml.load(read_text(file), yaml.BaseLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise DataError(f'{file}: no YAML ({" ".join(str(error).split())})') from error
     if not isinstance(content, dict) or not {*content} & {'names', *SPLITS}:
         return None
