@@ -21,8 +21,7 @@ from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.config.config_file import config_name, load_config
 from mmlape.lab.config.stored_config import preprocessor_of
-from mmlape.lab.export.writing import Form, Written, export_graph
-from mmlape.lab.inference.trained_graph import names_of
+from mmlape.lab.export.writing import Form, Written, export_graph, names_of
 from mmlape.lab.inference.trained_model import Trained, is_config, open_trained
 from mmlape.lab.training.optim import quiet_logger
 from mmlape.models.base.backbone import BaseBackbone

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from mmengine.config import Config
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mmlape
 from mmlape.console.log import log
 from mmlape.errors import ExportError
-from mmlape.files import naming
+from mmlape.files import naming, sha256
 from mmlape.lab.export.graphs import Exported, Graph, Size, largest_difference
 from mmlape.lab.export.graphs.operators import translations
 from mmlape.lab.export.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
@@ -69,6 +70,14 @@ class Written:
         """Bytes on the disk."""
         files = (self.path, data_file(self.path))
         return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
+    """Return what a graph says of its files: their names and no folders, as it is given to others."""
+    notes = dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
+    if checkpoint and Path(checkpoint).is_file():
+        notes['checkpoint_sha256'] = sha256(checkpoint)
+    return notes
 
 
 def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None) -> Written:

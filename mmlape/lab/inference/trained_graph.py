@@ -11,11 +11,11 @@ from typing import Any
 from mmengine.config import Config
 
 from mmlape.errors import CheckpointError, ConfigError, ExportError
-from mmlape.files import sha256, write_json, write_text
+from mmlape.files import write_json, write_text
 from mmlape.lab.config.stored_config import preprocessor_of, tiles_of
 from mmlape.lab.export import writing
 from mmlape.lab.export.graphs import SUFFIX, ExportedModel, ExportedTogether, Graph, Input, Size, exported_class
-from mmlape.lab.export.writing import Form, Written, export_graph
+from mmlape.lab.export.writing import Form, Written, export_graph, names_of
 from mmlape.lab.inference.run_model import init_model
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.lab.inference.trained_model import Trained
@@ -89,14 +89,6 @@ def graph_of(trained: Trained) -> Path:
     if trained.checkpoint and known != names_of(trained.config, trained.checkpoint).get('checkpoint_sha256'):
         raise CheckpointError(f'{path} has other weights than {trained.checkpoint}: {fix} again')
     return path
-
-
-def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
-    """Return what a graph says of its files: their names and no folders, as it is given to others."""
-    notes = dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
-    if checkpoint and Path(checkpoint).is_file():
-        notes['checkpoint_sha256'] = sha256(checkpoint)
-    return notes
 
 
 def image_size(cfg: Config) -> Size:
