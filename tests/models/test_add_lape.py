@@ -1,4 +1,4 @@
-"""``add_lape``: timm's models with the PE joined by hooks, the published LaPE, our ViT; and what must not change."""
+"""``add_lape``: timm's models with the PE joined by hooks; and what must not change."""
 
 import copy
 import io
