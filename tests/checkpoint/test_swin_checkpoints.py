@@ -33,6 +33,9 @@ def test_mmpretrains_files_compute_the_same(tmp_path, pe_type):
     assert report.layout == 'mmpretrain' and len(report.loaded) == report.total
     image = torch.randn(2, 3, 32, 32)
     torch.testing.assert_close(model(image)[0], source(image)[0], atol=2e-5, rtol=0)
+    convert(save(tmp_path / 'ours.pth', model.state_dict()), tmp_path / 'b.pth', 'mmpretrain')
+    written = torch.load(tmp_path / 'b.pth', weights_only=True)['state_dict']
+    assert written.keys() == tensors.keys() and all(torch.equal(written[name], tensors[name]) for name in tensors)
 
 
 @pytest.mark.parametrize('cls', ['mmdet.models.backbones', 'mmseg.models.backbones'])
