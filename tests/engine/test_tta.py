@@ -27,6 +27,10 @@ def config(tmp_path_factory):
     return tiny.write_config(folder, tiny.write_data(folder / 'data', val=2), RESIZE)
 
 
+def predicted(model, file):
+    return predict_batch(model, [model.preparation.of_file(file)])[0]
+
+
 def test_labels_are_those_of_the_mean_of_all_views(config, tmp_path):
     cfg = load_config(config)
     torch.manual_seed(0)
@@ -41,16 +45,12 @@ def test_labels_are_those_of_the_mean_of_all_views(config, tmp_path):
             for flip in (False, True):
                 view = mmcv.imrescale(image, (2 * side, side))
                 mmcv.imwrite(np.ascontiguousarray(view[:, ::-1] if flip else view), str(tmp_path / 'view.png'))
-                logits = predict_batch(model, [model.preparation.of_file(tmp_path / 'view.png')])[0].seg_logits.data[
-                    None
-                ]
+                logits = predicted(model, tmp_path / 'view.png').seg_logits.data[None]
                 logits = logits.flip(-1) if flip else logits
                 total = total + F.interpolate(logits, image.shape[:2], mode='bilinear').softmax(1)
         labels = np.asarray(Image.open(next((tmp_path / 'predictions').rglob(file.name)))) - 1
         assert (labels == total[0].argmax(0).numpy()).mean() > 0.995
-        differ += (
-            labels != predict_batch(model, [model.preparation.of_file(file)])[0].pred_sem_seg.data[0].numpy()
-        ).sum()
+        differ += (labels != predicted(model, file).pred_sem_seg.data[0].numpy()).sum()
     assert differ > 100
 
 
