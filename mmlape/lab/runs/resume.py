@@ -158,14 +158,14 @@ def is_complete(path: str | Path) -> bool:
         return False
 
 
-def open_resumable(path: str | Path) -> OpenedFile:
+def open_resumable(path: str | os.PathLike) -> OpenedFile:
     """Open a checkpoint with the optimiser's state and the position; CheckpointError if it has only weights."""
     file = open_file(path, mmap=True)
     missing = [key for key in RESUME_KEYS if not isinstance(file.content.get(key), Mapping)]
     missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in file.meta]
     if missing:
         raise CheckpointError(
-            f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named '
+            f'{file.path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named '
             'iter_N or epoch_N, or start a new run from its weights with --cfg-options '
             'load_from=PATH'
         )

@@ -43,6 +43,7 @@ from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.model_weights import check_initialised, classes_of_data, load_model, recorded_of
 from mmlape.lab.runs.record import Recorder
+from mmlape.lab.runs.resume import open_resumable
 from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
 from mmlape.lab.training import hooks
@@ -323,14 +324,16 @@ class Runner(_Runner):
         """The model without the wrapper of distributed training."""
         return self.model.module if is_model_wrapper(self.model) else self.model
 
-    def load_checkpoint(self, opened: OpenedFile, *args, **kwargs) -> dict:
+    def load_checkpoint(self, filename: str | OpenedFile, *args, **kwargs) -> dict:
         """Load the checkpoint to resume from.
 
         No object in it is unpickled and no configuration in it is run.
 
         Raises:
-            CheckpointError: It belongs to another model.
+            CheckpointError: The file is unreadable, is no training checkpoint, or belongs to
+                another model.
         """
+        opened = open_resumable(filename)
         meta = {key: value for key, value in opened.meta.items() if key != 'config'}
         checkpoint = dict(opened.content, meta=meta)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
