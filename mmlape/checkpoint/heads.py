@@ -268,17 +268,20 @@ def fit_released(model: nn.Module, stored: Tensors, options: LoadOptions, report
     derived = [name for name in tensors if name.endswith(DERIVED) and name not in names_of_model]
     report.dropped += derived
     tensors = {name: value for name, value in tensors.items() if name not in derived}
+    lent: Tensors = {}
     for name, backbone in parts_with_adapter(model).items():
         if name and any(key.startswith(PARTS) for key in tensors):
-            tensors = _fit_backbone(name, backbone, tensors, options, report)
+            tensors = _fit_backbone(name, backbone, tensors, options, report, lent)
     if source:
         count = sum(name not in stored for name in tensors)
         report.renamed = f'{count} tensors, from the names of {source}'
-    return tensors
+    return tensors | lent
 
 
-def _fit_backbone(name: str, backbone: Any, tensors: Tensors, options: LoadOptions, report: LoadReport) -> Tensors:
-    """Give a backbone's tensors its own names, or load it from the file that its ``init_cfg`` names."""
+def _fit_backbone(
+    name: str, backbone: Any, tensors: Tensors, options: LoadOptions, report: LoadReport, lent: Tensors
+) -> Tensors:
+    """Give a backbone's tensors its own names, or load it from the file that its ``init_cfg`` names, into ``lent``."""
     prefix = f'{name}.'
     stored = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
     wanted = {key: value.shape for key, value in backbone.state_dict().items()}
@@ -286,7 +289,8 @@ def _fit_backbone(name: str, backbone: Any, tensors: Tensors, options: LoadOptio
         return tensors
     first = backbone.layer_names[0]
     if not any(key.startswith(first) for key in wanted if key in stored) and set(stored) <= set(wanted):
-        return tensors | _load_elsewhere(name, backbone, set(stored), report)
+        lent |= _load_elsewhere(name, backbone, set(stored), report)
+        return tensors
     adapter, report_of_part = backbone.checkpoint_adapter, LoadReport(report.path, '')
     try:
         weights = recognise(OpenedFile(stored, report.path), adapter.layouts(type(backbone)))

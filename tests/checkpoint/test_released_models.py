@@ -211,7 +211,8 @@ def test_dinov3s_segmentor_computes_the_public_codes_logits(tmp_path):
     report = load_model(named, file)
     for name, value in source.state_dict().items():
         assert torch.equal(named.backbone.state_dict()[name], value), name
-    assert f'are those of {own}' in report.notes[0] and "DINOv3's segmentor" in report.renamed
+    assert f'are those of {own}' in report.notes[0]
+    assert report.renamed == f"{len(parts) + len(head)} tensors, from the names of DINOv3's segmentor"
     assert len(report.loaded) == report.total and not report.new
     decoder = named.decode_head.double()
     maps = [torch.from_numpy(golden[f'map{i}']).double() for i in range(4)]
