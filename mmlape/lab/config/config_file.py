@@ -23,7 +23,7 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.registry import SCOPE, class_of, with_names
 from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
 from mmlape.lab.studies.study_file import is_study, read_arm
-from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, resolve_path
+from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
 
 adapt_mmengine()
 _ABSENT = '(absent)'
@@ -176,8 +176,9 @@ def _data_roots(file: Path, above: tuple[Path, ...] = ()) -> Iterator[str]:
         yield root
     for base in Config._get_base_files(str(file)) if file.suffix == '.py' else ():
         if '{{' not in base:  # which MMEngine fills in when it reads the file
-            found = resolve_path(base) if base.startswith(PREFIX) else Config._get_cfg_path(base, str(file))[0]
-            yield from _data_roots(Path(found), (*above, file))
+            ours = mim_root() / 'configs' / base.removeprefix(PREFIX)
+            found = ours if base.startswith(PREFIX) else Path(Config._get_cfg_path(base, str(file))[0])
+            yield from _data_roots(found, (*above, file))
 
 
 def _read_arm(path: str | Path) -> Config:
