@@ -8,11 +8,12 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.runner import get_priority
 
-from mmlape.errors import CheckpointError, ConfigError
+from mmlape.errors import CheckpointError, ConfigError, TrainingError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.recipe import Recipe
+from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire, find_checkpoint
-from mmlape.lab.runs.schema import Identity
+from mmlape.lab.runs.schema import Failure, Identity, RunRecord
 from mmlape.lab.training import hooks
 from mmlape.lab.training.optim import set_amp
 from mmlape.lab.training.trainer import train
@@ -74,6 +75,14 @@ def test_a_files_own_variables_keys_and_classes_are_taken(tmp_path, monkeypatch)
 def checkpoint(path, value=0):
     torch.save(dict(state_dict=dict(w=torch.full((200,), float(value)))), path)
     return path
+
+
+def test_a_run_without_a_checkpoint_keeps_its_work_dir_while_it_lasts(tmp_path):
+    Recorder(tmp_path, RunRecord(config='a.py', iter=3)).write()
+    with pytest.raises(TrainingError, match=r'already used .*a\.py that is running at iteration 3.*--resume'):
+        find_checkpoint(tmp_path, False)
+    Recorder(tmp_path, RunRecord(config='a.py')).fail(Failure(kind='error'))
+    assert find_checkpoint(tmp_path, False) is None, 'nothing was lost'
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
