@@ -1,8 +1,8 @@
 """Generates the mini data: small datasets of real handwriting in the formats of COCO, ADE20K and ImageNet.
 
 They are written into a directory beside the target that replaces it when complete, so a killed
-process leaves no incomplete dataset. `mini_data.json` in the target lists every file, which makes a
-later overwrite safe.
+process leaves no incomplete dataset, but that directory, `.NAME.partial-*`. `mini_data.json` in the
+target lists every file, which makes a later overwrite safe.
 """
 
 import json
