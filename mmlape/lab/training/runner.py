@@ -354,7 +354,7 @@ class Runner(_Runner):
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
-                opened, self.resumed = self.resumed, None  # its file may be deleted while the run goes on
+                opened, self.resumed = self.resumed or self._load_from, None  # the run may delete the file later
                 try:
                     self.resume(opened)
                 except MMLaPEError:
