@@ -1,12 +1,25 @@
 """Recipes at work: the optimiser's groups, the learning rate of every iteration, a gradient for every parameter."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from config_helpers import CONFIGS, FAMILIES, MINI, ROOT, build, build_without_data, find, load, method_of, short
+from config_helpers import (
+    CONFIGS,
+    FAMILIES,
+    MINI,
+    ROOT,
+    build,
+    build_without_data,
+    dpn_arm,
+    find,
+    load,
+    method_of,
+    short,
+)
 from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.model import BaseModel, revert_sync_batchnorm
@@ -14,11 +27,29 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
 from timm.scheduler import CosineLRScheduler
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from mmlape.lab.config.config_file import load_config
 
 # the optimiser's groups
+
+
+def no_decay_names(model: nn.Module) -> set[str]:
+    """What a recipe may not decay: all of a norm, every bias, and the embeddings of positions and levels."""
+    norms = {
+        f'{prefix}.{name}' if prefix else name
+        for prefix, module in model.named_modules()
+        if isinstance(module, (nn.LayerNorm, _BatchNorm)) or re.search(r'norm\d?$', prefix)
+        for name, _ in module.named_parameters(recurse=False)
+    }
+    embeddings = ('pos_embed', 'level_embed', 'relative_position_bias_table')
+    rest = {
+        name
+        for name, _ in model.named_parameters()
+        if name.endswith('bias') or re.fullmatch(r'.*?({})\d*'.format('|'.join(embeddings)), name)
+    }
+    return norms | rest
 
 
 def options(model: nn.Module, wrapper_cfg: dict, key: str = 'weight_decay') -> dict[str, float]:
@@ -28,6 +59,22 @@ def options(model: nn.Module, wrapper_cfg: dict, key: str = 'weight_decay') -> d
     found = {names[id(p)]: group[key] for group in optimizer.param_groups for p in group['params']}
     assert set(found) == set(names.values())
     return found
+
+
+@pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
+def test_norms_biases_and_embeddings_are_not_decayed(family):
+    cfg = dpn_arm(family, 'tiny')
+    model = build_without_data(cfg)
+    decay = options(model, cfg.optim_wrapper)
+    assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
+    assert set(decay.values()) == {0, 0.05}
+    for name in (
+        'pos_embed', 'level_embed', 'blocks.3.pe_norm.weight', 'patch_embed.norm0.weight', 'norm1.weight',
+        'spm.stem.1.weight', 'patch_embed.norm1.bias', 'interactions.0.injector.query_norm.weight',
+    ):  # fmt: skip
+        assert decay[f'backbone.{name}'] == 0
+    for name in ('blocks.3.gamma1', 'interactions.0.injector.gamma', 'blocks.3.attn.qkv.weight', 'spm.stem.0.weight'):
+        assert decay[f'backbone.{name}'] == 0.05
 
 
 @pytest.mark.parametrize('family', FAMILIES + ('',))
@@ -42,6 +89,21 @@ def test_recipes_train_as_with_mmengines_own_constructor(family):
         if key == 'weight_decay':
             expected['backbone.pos_embed'] = 0
         assert found == expected
+
+
+def test_official_upernet_has_the_public_constructors_groups():
+    """No decay for one-dimensional parameters; embeddings are layer 0, layer k trains at 0.95**(13 - k)."""
+    cfg = load_config('mmlape::studies/ade20k-values.yml:upernet-tiny-official')
+    model = build_without_data(cfg)
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    groups = {id(p): group for group in optimizer.param_groups for p in group['params']}
+    for name, parameter in model.named_parameters():
+        found = re.match(r'backbone\.blocks\.(\d+)\.', name)
+        first = name == 'backbone.pos_embed' or name.startswith('backbone.patch_embed')
+        layer = int(found[1]) + 1 if found else 0 if first else 13
+        group, accident = groups[id(parameter)], name in ('backbone.pos_embed', 'backbone.level_embed')
+        assert group['lr'] == pytest.approx(12e-5 * 0.95 ** (13 - layer)), name
+        assert group['weight_decay'] == (0 if parameter.ndim == 1 or accident else 0.01), name
 
 
 # schedules, as the runner builds them and its hook steps them

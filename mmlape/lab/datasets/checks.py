@@ -240,7 +240,7 @@ def _check(
     report.add(split, source.structure_issues(complete))
     report.add(split, (error('heads', message) for message in check_heads(cfg, source)))
     entries = source.entries if sample is None else spread(source.entries, sample)
-    images, hashed = _check_images(source, entries, patch_size(cfg), workers), []
+    images, hashed = _check_images(source, entries, patch_size(cfg), workers, hashing=complete), []
     is_shown = complete and stderr.is_terminal
     description = escape(f'{split}: {summary.path}')
     for entry, facts, digest in track(images, description, len(entries), console=stderr, disable=not is_shown):
@@ -253,16 +253,16 @@ def _check(
 
 
 def _check_images(
-    source: DataSource, entries: Sequence[ImageEntry], smallest: int, workers: int
+    source: DataSource, entries: Sequence[ImageEntry], smallest: int, workers: int, hashing: bool
 ) -> Iterator[tuple[ImageEntry, ImageFacts, bytes]]:
-    """Yield each entry with its facts and the hash of its file, in order, decoded by threads."""
+    """Yield each entry with its facts and the hash of its file, if that is asked for, in order, decoded by threads."""
 
     def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes]:
         try:
             facts = source.check_image(entry, smallest)
         except Exception as reason:  # whatever a decoder raises is an issue of this image alone
             facts = ImageFacts([error('unreadable image', f'{entry.path} cannot be checked: {reason!r}.')])
-        return entry, facts, digest_of(entry.path)
+        return entry, facts, digest_of(entry.path) if hashing else b''
 
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(entries), CHUNK * workers):
