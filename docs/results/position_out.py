@@ -369,7 +369,7 @@ def draw(values: Values, file: Path) -> None:
     from matplotlib.figure import Figure
 
     shown = [one for one in QUESTIONS if one in values and all(name in values[one] for name in WAYS)][1:]
-    figure = Figure(figsize=(11, 3), layout='constrained')
+    figure = Figure(figsize=(14, 3), layout='constrained')
     for place, (axes, question) in enumerate(zip(figure.subplots(1, len(shown), sharey=True), shown)):
         found = [difference(question, values[question], name) for name in WAYS]
         means, colour = np.array([one.mean for one in found]), look(place)['color']
@@ -377,7 +377,7 @@ def draw(values: Values, file: Path) -> None:
         axes.errorbar(means, range(len(WAYS)), xerr=ends, fmt='o', color=colour, capsize=3)
         axes.axvline(0, color='0.7')
         axes.set(title=QUESTIONS[question], yticks=range(len(WAYS)), yticklabels=[TITLES[name] for name in WAYS])
-        axes.title.set_fontsize(9)
+        axes.title.set_fontsize(8.5)
     axes.invert_yaxis()
     figure.supxlabel('points ahead of the features as they are', fontsize=9)
     save_figure(figure, file)
