@@ -14,6 +14,7 @@ import mmlape
 from mmlape.commands import COMMANDS, GROUPS, fill_parser, parse_arguments
 from mmlape.console.quiet import debugging, quiet_stack, say_error
 from mmlape.errors import MMLaPEError, failed_import, shown, similar_to
+from mmlape.openmmlab.mim import resolve_path
 
 _SMALLER = 'choose a smaller size, batch or number of processes; MMLAPE_DEBUG=1 shows the traceback'
 
@@ -98,6 +99,9 @@ def _drop_stdout() -> None:
 def _main(name: str, args: argparse.Namespace) -> int:
     """Run a sub-command."""
     try:
+        for config in (getattr(args, 'config', None), *getattr(args, 'trained', ())[:1]):
+            if isinstance(config, str) and config.endswith('.py'):
+                resolve_path(config)  # one that is not there is told before the stack is imported, which takes seconds
         if getattr(args, 'trust_checkpoint', False):
             importlib.import_module('mmlape.checkpoint.opening').trust_checkpoints()
         status = COMMANDS[name].module.run(args) or 0

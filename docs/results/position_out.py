@@ -368,7 +368,8 @@ def draw(values: Values, file: Path) -> None:
     """Draw what each arm is ahead of none, with its interval."""
     from matplotlib.figure import Figure
 
-    shown = [one for one in QUESTIONS if one in values and all(name in values[one] for name in WAYS)][1:]
+    of_all = [one for one in QUESTIONS if one in values and all(name in values[one] for name in WAYS)]
+    shown = [one for one in of_all if not one.startswith('place')]
     figure = Figure(figsize=(14, 3), layout='constrained')
     for place, (axes, question) in enumerate(zip(figure.subplots(1, len(shown), sharey=True), shown)):
         found = [difference(question, values[question], name) for name in WAYS]
