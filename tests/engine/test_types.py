@@ -29,7 +29,7 @@ from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.inference.evaluator import augment
 from mmlape.lab.recipe import Part, Recipe
 from mmlape.lab.registry import resolve_class
-from mmlape.lab.runs.identity import differences, named_differences, precision, settings
+from mmlape.lab.runs.identity import differences, named_differences, settings
 from mmlape.lab.runs.run import read_run
 from mmlape.lab.training import hooks
 from mmlape.lab.training.optim import check_optimizer, set_amp
@@ -117,7 +117,7 @@ CHANGES = {
     'a tenth': lambda cfg: shorten(Recipe.of(cfg), 0.1),
     'our hooks': lambda cfg: hooks.install(Recipe.of(cfg), *hooks.ALWAYS),
     'guarded data': guard_loading,
-    'precision': lambda cfg: set_amp(cfg, 'bf16'),
+    'precision': lambda cfg: set_amp(Recipe.of(cfg), 'bf16'),
     'names': name_types,
 }
 LENGTHS = ('accumulation', 'a tenth')
@@ -143,9 +143,9 @@ def test_every_check_and_every_change_is_the_same_for_each_spelling():
             cfg = spelt(plain, form)
             recipe = Recipe.of(cfg)
             results = {check.__name__: outcome(check, recipe) for check in CHECKS}
-            results['precision'] = precision(cfg)
+            results['precision'] = recipe.precision
             if name in PLAIN:
-                results['settings'] = classes(Config(dict(settings(named(cfg)), default_scope='mmdet')))
+                results['settings'] = classes(Config(dict(settings_of(named(cfg)), default_scope='mmdet')))
                 sources = [(one.split, type(one), [cls for cls, _ in one.metrics]) for one in iter_sources(cfg)]
                 results['sources'] = sources
             for title in CHANGES if name in PLAIN else LENGTHS:
@@ -158,6 +158,10 @@ def test_every_check_and_every_change_is_the_same_for_each_spelling():
     assert len(seen) >= 6, 'as many of the changes are refused'
 
 
+def settings_of(cfg):
+    return settings(Recipe.of(cfg))
+
+
 def named(cfg):
     """As the plan of a run has it."""
     cfg = copy.deepcopy(cfg)
@@ -168,13 +172,13 @@ def named(cfg):
 def test_the_settings_of_classes_are_those_of_names(tmp_path):
     data = tiny.write_data(tmp_path / 'data', train=2, val=1)
     plain = load_config(tiny.write_config(tmp_path, data))
-    assert settings(named(spelt(plain, 'class'))) == settings(plain)
+    assert settings_of(named(spelt(plain, 'class'))) == settings_of(plain)
     for form in each(('scoped', 'class')):  # a path is what runs of earlier versions have for a class
-        assert settings(spelt(plain, form)) != settings(plain)
-        assert not named_differences(settings(plain), settings(spelt(plain, form)))
+        assert settings_of(spelt(plain, form)) != settings_of(plain)
+        assert not named_differences(settings_of(plain), settings_of(spelt(plain, form)))
     other = copy.deepcopy(plain)
     other.train_dataloader.dataset.type = 'mmdet.CocoDataset'
-    assert len(named_differences(settings(plain), settings(other))) == 1
+    assert len(named_differences(settings_of(plain), settings_of(other))) == 1
 
 
 def test_a_class_that_is_an_argument_stays_and_one_of_a_user_is_named_by_its_path():

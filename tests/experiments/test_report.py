@@ -20,6 +20,7 @@ from mmlape.files import write_json
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.report import average, build, document, write_report
 from mmlape.lab.experiments.report.arms import index_entry
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms
@@ -186,7 +187,7 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
     teacher = dict(teacher=dict(type='TimmClassifier'), teacher_checkpoint='regnety_160.pth')
     for model in (dict(backbone=backbone), dict(backbone=backbone, **teacher)):
         cfg = dict(more, model=dict(type='ImageClassifier', **model))
-        assert paper_model('x', collect(cfg, 1, 1, 8, 'recipe')).pretrained == words
+        assert paper_model('x', collect(Recipe.of(cfg), 1, 1, 8, 'recipe')).pretrained == words
 
 
 def test_names_are_those_that_the_run_recorded(tmp_path):
@@ -215,7 +216,7 @@ def test_arms_have_the_papers_names():
             ('upernet/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
         ]
     ):
-        model = paper_model('x', collect(load_config(f'mmlape::{config}'), 1, 1, 8, 'recipe'))
+        model = paper_model('x', collect(Recipe.of(load_config(f'mmlape::{config}')), 1, 1, 8, 'recipe'))
         assert (model.name, model.pretrained, model.method) == words
         assert model.plain == (model.method == 'Default')
         assert paper_model('x', None).name == 'x'

@@ -7,7 +7,7 @@ import inspect
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -73,23 +73,25 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
 
 
 AMP = {
-    'bf16': dict(type='mmlape.BFloat16OptimWrapper'),
-    'fp16': dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic'),
+    'bf16': (BFloat16OptimWrapper, dict(type='mmlape.BFloat16OptimWrapper')),
+    'fp16': (AmpOptimWrapper, dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')),
 }
 """What ``--amp`` makes of the optimiser's wrapper; fp16 is for GPUs only."""
 
 
-def set_amp(cfg: Config, dtype: str) -> None:
-    """Let a config train in mixed precision."""
+def set_amp(recipe: Recipe, dtype: str) -> None:
+    """Let a recipe train in mixed precision; its config changes in place."""
     require_choice('--amp', dtype, AMP)
-    part = Recipe.of(cfg).wrapper
+    part = recipe.wrapper
     if part.cls not in (OptimWrapper, AmpOptimWrapper, BFloat16OptimWrapper):
         raise ConfigError(
             f'--amp cannot replace the optim_wrapper {part.name}: set its precision in the configuration'
         )
     for key in ('dtype', 'loss_scale'):
         part.cfg.pop(key, None)
-    part.cfg.update(AMP[dtype])
+    cls, options = AMP[dtype]
+    part.cfg.update(options)
+    recipe.wrapper = replace(part, cls=cls)
 
 
 def check_precision(dtype: str | None) -> None:

@@ -69,7 +69,7 @@ def apply_batch_policy(recipe: Recipe, world_size: int, policy: str | None) -> t
             three, computed. Or the chosen one is not possible.
     """
     cfg, base = recipe.cfg, recipe.base_batch
-    images = _positive(cfg, 'train_dataloader.batch_size', cfg.train_dataloader.get('batch_size'))
+    images = _positive(cfg, 'train_dataloader.batch_size', recipe.loaders['train'].get('batch_size'))
     accumulation = recipe.wrapper.cfg.get('accumulative_counts', 1)
     batch = Batch(world_size, images, _positive(cfg, 'optim_wrapper.accumulative_counts', accumulation))
     if not base:
@@ -143,7 +143,7 @@ class RunPlan:
         The checkpoints that training starts from are hashed once.
         """
         return collect(
-            self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy, compile_mode(self.cfg)
+            self.recipe, self.seed, self.batch.world_size, self.batch.total, self.batch_policy, compile_mode(self.cfg)
         )
 
     def require_weights(self, resumed: bool) -> None:
@@ -187,9 +187,9 @@ def plan_run(
     work_dir = default_work_dir(cfg, work_dir)
     if compile:
         cfg[KEY] = compile
-    if amp:
-        set_amp(cfg, amp)
     recipe = Recipe.of(cfg)
+    if amp:
+        set_amp(recipe, amp)
     shorten(recipe, share)
     for key, check in CHECKS:
         with building(cfg, key):

@@ -28,7 +28,6 @@ from mmlape.errors import ConfigError
 from mmlape.lab.distributed import on_main_process
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import used_by
-from mmlape.lab.runs.identity import settings
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.training.frozen import default_folder
 from mmlape.lab.training.frozen.part import FrozenPart, View
@@ -105,7 +104,7 @@ class CachedFeaturesHook(Hook):
             ]
             part = FrozenPart(model, loader.collate_fn(samples))
             first = part.check(samples, loader.collate_fn)
-            content = settings(runner.cfg)
+            content = runner.recorder.record.identity.settings
             key = dict(
                 part=part.name,
                 with_image=part.with_image,
@@ -132,7 +131,7 @@ class CachedFeaturesHook(Hook):
             with isolated(0), autocast(enabled=loop.fp16):
                 (view,) = part.views([loader.dataset[0]], loader.collate_fn, training=False)
                 if part.runs_once(loader.collate_fn([view.sample()])):
-                    data = settings(runner.cfg)['val_dataloader'].get('dataset')
+                    data = runner.recorder.record.identity.settings['val_dataloader'].get('dataset')
                     content = dict(key, data=data, precision=loop.fp16, training=False)
                     store = _store(folder, content, runner.bare_model, part, loader, 1, dtype)
                     self._fill(runner, part, loader, store, view)
