@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from mmlape.cli import main
 from mmlape.errors import TrainingError
-from mmlape.lab.training import runner
+from mmlape.lab.training import workers
 from mmlape.lab.training.seeding import random_states
 
 IMAGE = 3 * 400 * 300
@@ -39,19 +39,19 @@ def test_what_the_workers_hold_ready_must_fit(monkeypatch):
     loader = DataLoader(Images(), batch_size=4, num_workers=3, prefetch_factor=5)
     before = str(random_states())
     free.free = 3 * 5 * 4 * 2 * IMAGE
-    runner.require_shared_memory(loader, 'train_dataloader')
+    workers.require_shared_memory(loader, 'train_dataloader')
     free.free -= 1
     with pytest.raises(TrainingError, match='--shm-size.*train_dataloader.num_workers=0'):
-        runner.require_shared_memory(loader, 'train_dataloader')
+        workers.require_shared_memory(loader, 'train_dataloader')
     assert str(random_states()) == before
-    runner.require_shared_memory(DataLoader(Images(), batch_size=4), 'train_dataloader')
+    workers.require_shared_memory(DataLoader(Images(), batch_size=4), 'train_dataloader')
 
 
 def test_tensors_alone_are_counted():
     """Masks of NumPy are pickled beside them."""
     sample = dict(boxes=HorizontalBoxes(torch.zeros(5, 4)), masks=BitmapMasks(np.zeros((20, 64, 64)), 64, 64))
     assert (
-        runner.tensor_bytes([dict(inputs=torch.zeros(3, 2, 2), sample=sample, name='a')]) == 3 * 2 * 2 * 4 + 5 * 4 * 4
+        workers.tensor_bytes([dict(inputs=torch.zeros(3, 2, 2), sample=sample, name='a')]) == 3 * 2 * 2 * 4 + 5 * 4 * 4
     )
 
 

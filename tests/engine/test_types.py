@@ -21,8 +21,7 @@ from mmengine.registry import init_default_scope
 from mmlape.cli import main
 from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.lab.config.config_file import load_config, name_types
-from mmlape.lab.config.counts import counting
-from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
+from mmlape.lab.config.schedule import check_schedule, check_units, counting, shorten, stretch
 from mmlape.lab.config.watched_metrics import check_watched
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.transforms import guard_loading

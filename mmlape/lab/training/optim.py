@@ -6,9 +6,9 @@ import difflib
 import inspect
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from mmcv.cnn.bricks.transformer import MultiheadAttention
@@ -23,11 +23,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from mmlape.bf16 import require_right_convolutions
+from mmlape.checkpoint import gate
+from mmlape.checkpoint.opening import OpenedFile
+from mmlape.checkpoint.plain_config import read_plain
 from mmlape.errors import ConfigError, require_choice
-from mmlape.lab.config.build_errors import building
+from mmlape.lab.config.stored_config import config_of_checkpoint
 from mmlape.lab.model_weights import position_parameters
 from mmlape.lab.recipe import Recipe
 from mmlape.lab.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+from mmlape.lab.runs.failures import building
+from mmlape.lab.training.frozen.part import outermost_frozen
 from mmlape.lab.training.seeding import isolated, random_states
 from mmlape.param_rules import ParamRules, groups_of, require_known, rules_of, with_position_decay
 
@@ -206,6 +211,35 @@ def build_model(cfg: Config) -> nn.Module:
     _DROPOUT_LAYER.update(drop_prob=0.0)
     with building(cfg, 'model'):
         return ROOT_MODELS.build(model_cfg)
+
+
+def started_model(file: OpenedFile) -> tuple[nn.Module, list[str]]:
+    """Build the model of a checkpoint as its training started, with the files of weights that its config names.
+
+    Nothing is downloaded.
+
+    Returns:
+        The model, and the names of its frozen parts.
+
+    Raises:
+        ConfigError: The file holds no config.
+        CheckpointError: The config is more than plain values, or builds no model; or a file that it names is missing.
+    """
+    cfg = config_of_checkpoint(file)
+    _name_files(cfg.model, read_plain(file.meta['cfg'], file.path)['model'])
+    with gate.building(file.path, file.tensors), quiet_logger():
+        model = build_model(cfg).train()
+        model.init_weights()
+    return model, outermost_frozen(model)
+
+
+def _name_files(admitted: dict, stored: Mapping[str, Any]) -> None:
+    """Restore what the gate leaves out of a config: how models are started."""
+    for key, value in stored.items():
+        if key == 'init_cfg':
+            admitted[key] = value
+        elif isinstance(value, Mapping):
+            _name_files(admitted[key], value)
 
 
 class InitialModel(NamedTuple):

@@ -10,7 +10,6 @@ import torch
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError, MissingCheckpointError
-from mmlape.lab.config.build_errors import building
 from mmlape.lab.config.config_file import config_name, name_types
 from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.config.watched_metrics import check_watched
@@ -18,6 +17,7 @@ from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.extension import first_answer
 from mmlape.lab.recipe import Recipe
+from mmlape.lab.runs.failures import building
 from mmlape.lab.runs.identity import checkpoint_keys, collect, is_missing
 from mmlape.lab.runs.schema import Identity
 from mmlape.lab.training.compiling import KEY, compile_mode

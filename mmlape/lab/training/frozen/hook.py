@@ -28,7 +28,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.distributed import on_main_process
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import used_by
-from mmlape.lab.runs.locks import lock_holder, take_lock
+from mmlape.lab.runs.record import lock_holder, take_lock
 from mmlape.lab.training.frozen import default_folder
 from mmlape.lab.training.frozen.part import FrozenPart, View
 from mmlape.lab.training.frozen.store import FeatureStore, image_names, parts_of
@@ -58,17 +58,6 @@ def views_of(cfg: dict) -> int:
     if given.get('dtype', 'float16') not in DTYPES:
         raise ConfigError(f'cache_features.dtype={given["dtype"]!r}: choose one of {", ".join(DTYPES)}')
     return views
-
-
-class StoredSamples:
-    """The samples of a dataset from a store."""
-
-    def __init__(self, store: FeatureStore) -> None:
-        self.store = store
-
-    def __call__(self, index: int, view: int) -> dict[str, Any]:
-        """Return the sample of a view."""
-        return self.store.read(index, view).sample()
 
 
 def _as_it_is(sample: Any) -> Any:
@@ -116,7 +105,7 @@ class CachedFeaturesHook(Hook):
             of_training = dict(key, data=data, precision=_precision(runner), seed=seed)
             store = _store(folder, of_training, model, part, loader, views, dtype)
             self._fill(runner, part, loader, store, first, seed)
-        loader.dataset.read_from(StoredSamples(store))
+        loader.dataset.read_from(store.sample)
         if runner.val_loop is not None:
             self._validation(runner, part, key, folder, dtype)
         self.stack.enter_context(part.replaying())
@@ -135,9 +124,9 @@ class CachedFeaturesHook(Hook):
                     content = dict(key, data=data, precision=loop.fp16, training=False)
                     store = _store(folder, content, runner.bare_model, part, loader, 1, dtype)
                     self._fill(runner, part, loader, store, view)
-                    each_size = (store.read(index, 0).sample() for index in store.of_each_size())
+                    each_size = (store.sample(index, 0) for index in store.of_each_size())
                     if all(part.runs_once(loader.collate_fn([sample])) for sample in each_size):
-                        loader.dataset.read_from(StoredSamples(store))
+                        loader.dataset.read_from(store.sample)
                         return
         runner.logger.info(f'validation computes its features: {reason}')
 
