@@ -4,7 +4,6 @@ import pytest
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
-from mmlape.lab.config.schedule import stretch
 from mmlape.lab.recipe import Recipe
 from mmlape.lab.training.plan import apply_batch_policy
 
@@ -63,30 +62,3 @@ def test_a_mismatch_shows_three_options():
         apply_batch_policy(Recipe.of(recipe(images=3)), 1, 'accumulate')
     with pytest.raises(ConfigError, match='has no auto_scale_lr.base_batch_size'):
         apply_batch_policy(Recipe.of(recipe(base=None)), 1, 'accumulate')
-
-
-def test_everything_counted_in_iterations_is_stretched():
-    cfg = recipe()
-    cfg.train_cfg.update(val_begin=30, dynamic_intervals=[(50, 5)])
-    cfg.param_scheduler = [
-        dict(type='LinearLR', by_epoch=False, begin=0, end=5),
-        dict(type='MultiStepLR', by_epoch=False, milestones=[60, 80], begin=5, end=90),
-        dict(type='ExponentialLR', by_epoch=False, gamma=0.81, begin=90),
-        dict(type='MultiStepLR', by_epoch=True, milestones=[6]),
-        dict(type='mmlape.WarmupCosineLR', by_epoch=False, warmup=3, warmup_start=0.01, eta_min=0.0, T_max=60),
-    ]
-    cfg.custom_hooks = [dict(type='EMAHook', begin_iter=7)]
-    stretch(Recipe.of(cfg), 2)
-    assert cfg.custom_hooks[0].begin_iter == 14
-    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_cfg.val_begin) == (200, 20, 60)
-    assert cfg.train_cfg.dynamic_intervals == [(100, 10)]
-    linear, steps, decay, epochs, cosine = cfg.param_scheduler
-    assert (cosine.warmup, cosine.T_max) == (6, 120)
-    assert (linear.begin, linear.end) == (0, 10)
-    assert (steps.milestones, steps.begin, steps.end) == ([120, 160], 10, 180)
-    assert decay.gamma == pytest.approx(0.9) and decay.begin == 180
-    assert epochs == dict(type='MultiStepLR', by_epoch=True, milestones=[6])
-    assert cfg.default_hooks.checkpoint.interval == 40 and cfg.custom_hooks[0].interval == 2
-    cfg.param_scheduler = [dict(type='ReduceOnPlateauLR', by_epoch=False)]
-    with pytest.raises(ConfigError, match='param_scheduler.0 .ReduceOnPlateauLR.'):
-        stretch(Recipe.of(cfg), 2)

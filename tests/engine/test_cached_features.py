@@ -170,17 +170,6 @@ def test_images_of_several_sizes_are_refused(config, tmp_path):
         train(cfg, tmp_path / 'run', seed=1)
 
 
-def test_a_trained_norm_in_a_frozen_vit_is_named(config, tmp_path):
-    vit = dict(
-        type='mmlape.VisionTransformer', arch=dict(embed_dims=24, num_layers=2, num_heads=2, feedforward_channels=48),
-        img_size=32, patch_size=8, out_type='featmap', frozen_stages=2, final_norm=True,
-    )  # fmt: skip
-    cfg = load_config(config)
-    cfg.model.backbone = vit
-    with pytest.raises(ConfigError, match=r'frozen but for norm\.weight, norm\.bias'):
-        train(cfg, tmp_path / 'run', seed=1)
-
-
 def test_a_folder_that_others_can_write_is_refused(tmp_path):
     os.umask(os.umask(0) | 0o022)
     store = FeatureStore(tmp_path, {}, ['a'], 1, torch.float16)

@@ -100,21 +100,6 @@ def test_a_nan_stops_the_run_and_nothing_is_lost(config, whole, capsys, monkeypa
     assert evaluations(work_dir) == evaluations(whole[0])
 
 
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        (('--seed', 4), 'seed: 3 -> 4'),
-        (('--cfg-options', 'train_cfg.max_iters=13'), 'train_cfg.max_iters 12 -> 13): a run keeps its length'),
-    ],
-)
-def test_a_resumed_run_must_be_the_same_run(config, whole, capsys, tmp_path, options, message):
-    last = whole[0] / 'iter_12.pth'
-    words = ('train', config, '--work-dir', tmp_path, '--resume', last, '--cfg-options', *OPTIONS)
-    status, printed = command(capsys, *words, *options)
-    assert status == 1 and message in printed
-    assert not list(tmp_path.iterdir())
-
-
 def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys, tmp_path):
     other = tiny.write_config(config.parent, config.parent / 'data', name='other')
     last = whole[0] / 'iter_12.pth'

@@ -329,6 +329,9 @@ def test_a_hook_that_nothing_is_known_of_is_refused_where_it_has_a_number():
     for counts, message in (({'at': 'epoch'}, "say 'epoch'"), ({'att': 'epochs'}, 'name att')):
         with pytest.raises(ConfigError, match=f'its counts {message}'):
             shorten(Recipe.of(run_of(dict(type=type('Wrong', (Switch,), dict(counts=counts))))), 0.1)
+    cfg.param_scheduler = [dict(type='ReduceOnPlateauLR', by_epoch=False)]
+    with pytest.raises(ConfigError, match='param_scheduler.0 .ReduceOnPlateauLR.'):
+        stretch(Recipe.of(cfg), 2)
     with pytest.raises(MMLaPEError, match=r'custom_hooks\.0 \(Told\) counts epochs, but train_cfg counts iterations'):
         check_units(Recipe.of(run_of(dict(type=Told, at=280), max_iters=100)))
 

@@ -191,20 +191,6 @@ def test_what_must_be_equal_depends_on_the_purpose(config):
     assert differences(mine, interval, for_resume=False)[0].startswith('config: train_cfg.val_interval ')
 
 
-def test_software_is_compared_and_commits_are_not(config):
-    mine = identity_of(config)
-    assert mine.stack['torch'] == torch.__version__.partition('+')[0]
-    other = copy.deepcopy(mine)
-    other.stack['torch'], other.stack['new'] = '9.9', '1'
-    assert differences(mine, other, for_resume=True) == [
-        f'stack: torch {mine.stack["torch"]} -> 9.9',
-        'stack: new none -> 1',
-    ]
-    other = copy.deepcopy(mine)
-    other.code.commit = 'another'
-    assert differences(mine, other, for_resume=True) == []
-
-
 # locks
 
 
