@@ -123,7 +123,7 @@ def test_a_dataset_whose_samples_are_stored_does_not_change():
 
 
 def test_a_pass_after_a_skipped_one_is_complete():
-    sampler = seeding.SkippingBatchSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 2)
+    sampler = seeding.SkippingBatchSampler(seeding.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3), 2)
     sampler.skip(4)
     assert [len(list(sampler)) for _ in range(3)] == [2, 6, 6]
 

@@ -49,7 +49,6 @@ from mmlape.lab.training.plan import RunPlan
 from mmlape.lab.training.seeding import (
     Batches,
     SeededDataset,
-    SeededInfiniteSampler,
     prefer_deterministic_kernels,
     seeded_dataloader,
     set_random_states,
@@ -207,7 +206,7 @@ class Runner(_Runner):
         batches = built.dataloader.batch_sampler
         if isinstance(built, IterBasedTrainLoop) and hasattr(batches, 'skip'):
             built.dataloader_iterator = Batches(built.dataloader)
-        elif isinstance(built, EpochBasedTrainLoop) and isinstance(batches.sampler, SeededInfiniteSampler):
+        elif isinstance(built, EpochBasedTrainLoop) and getattr(batches.sampler, 'endless', False):
             raise ConfigError(
                 f'train_dataloader.sampler ({self.cfg.train_dataloader.sampler.type}) has no end, so the first epoch '
                 "would have none: set train_dataloader.sampler.type='DefaultSampler'"
