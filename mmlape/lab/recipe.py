@@ -43,7 +43,8 @@ class Part:
 
 
 PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
-"""Wrappers of an optimiser that differ in their precision alone."""
+"""Wrappers of an optimiser that differ in their precision alone, which `OF_PRECISION` are the keys of."""
+OF_PRECISION = ('type', 'dtype', 'loss_scale')
 
 
 @dataclass

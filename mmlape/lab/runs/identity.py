@@ -23,7 +23,7 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.decoding import encode
 from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
-from mmlape.lab.recipe import PRECISIONS, Recipe
+from mmlape.lab.recipe import OF_PRECISION, PRECISIONS, Recipe
 from mmlape.lab.registry import TYPES, is_one_type
 from mmlape.lab.runs.code import as_it_is_now, code_differences
 from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, StartWeights, read_record
@@ -62,7 +62,7 @@ def settings(recipe: Recipe) -> dict:
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
     if recipe.wrapper.name in PRECISIONS:
-        for key in ('type', 'dtype', 'loss_scale'):
+        for key in OF_PRECISION:
             wrapper.pop(key, None)
     if wrapper.get('accumulative_counts') == 1:
         del wrapper['accumulative_counts']

@@ -29,7 +29,7 @@ from mmlape.checkpoint.plain_config import read_plain
 from mmlape.errors import ConfigError, require_choice
 from mmlape.lab.config.stored_config import config_of_checkpoint
 from mmlape.lab.model_weights import position_parameters
-from mmlape.lab.recipe import Recipe
+from mmlape.lab.recipe import OF_PRECISION, Recipe
 from mmlape.lab.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 from mmlape.lab.runs.failures import building
 from mmlape.lab.training.frozen.part import outermost_frozen
@@ -272,11 +272,9 @@ def parameter_groups(cfg: Config) -> list[ParameterGroup]:
     """Return the groups of the optimiser that ``cfg`` builds; see :func:`group_parameters`."""
     model, recipe = build_model(cfg), Recipe.of(cfg)
     check_optimizer(recipe)
-    wrapper_cfg = cfg.optim_wrapper.copy()
-    if recipe.wrapper.is_a(AmpOptimWrapper):
-        wrapper_cfg['type'] = 'OptimWrapper'
-        for key in ('dtype', 'loss_scale'):
-            wrapper_cfg.pop(key, None)
+    # of a mixed precision that this machine need not have
+    left_out = OF_PRECISION if recipe.wrapper.is_a(AmpOptimWrapper) else ()
+    wrapper_cfg = {key: value for key, value in recipe.wrapper.cfg.items() if key not in left_out}
     with quiet_logger(), building(cfg, 'optim_wrapper'):
         built = build_optim_wrapper(model, wrapper_cfg)
     return group_parameters(model, built, parameter_rules(model, wrapper_cfg))

@@ -180,15 +180,12 @@ class Runner(_Runner):
 
     @staticmethod
     def build_dataloader(dataloader: DataLoader | dict, *args, **kwargs) -> DataLoader:
-        """Build a data loader whose workers leave signals to this process.
-
-        Samplers have one seed on every process.
-        """
+        """Build a data loader whose workers leave signals to this process."""
         if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
             # which torch refuses without any
             only_of_workers = ('persistent_workers', 'prefetch_factor', 'timeout')
             dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}
-        built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
+        built = _Runner.build_dataloader(dataloader, *args, **kwargs)
         adopt(built)
         return built
 
