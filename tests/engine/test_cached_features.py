@@ -144,23 +144,6 @@ def test_images_that_are_normalised_otherwise_have_other_features(pretrained, tm
             assert len(files(tmp_path)) == before + 7, (place, std)
 
 
-@pytest.mark.parametrize(
-    ('changes', 'reason'),
-    [
-        (
-            {'model.backbone.frozen': False, 'model.backbone.remove_position': None},
-            'model.backbone is trained; freeze it',
-        ),
-        ({'cache_features.views': 0}, 'views=0'),
-        ({'cache_features.dtype': 'int8'}, "dtype='int8': choose one of float16"),
-        ({'cache_features.view': 3}, 'has no view'),
-    ],
-)
-def test_what_cannot_be_stored_is_refused(config, tmp_path, changes, reason):
-    with pytest.raises(ConfigError, match=reason.replace('(', r'\(')):
-        run(config, tmp_path / 'run', changes)
-
-
 def test_images_of_several_sizes_are_refused(config, tmp_path):
     cfg = load_config(config)
     del cfg.model.data_preprocessor.size

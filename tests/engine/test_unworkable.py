@@ -65,6 +65,10 @@ TRAINING = {
     'data that fill no batch': EPOCHS.format('')
     + 'train_dataloader.update(batch_size=5, drop_last=True)\nauto_scale_lr = None',
     'checkpoints elsewhere': BEST.format('out_dir="x"'),
+    'features of what is trained': 'cache_features = dict(views=1)',
+    'features of no view': 'cache_features = dict(views=0)',
+    'features of another type': 'cache_features = dict(views=1, dtype="int8")',
+    'a misspelt option of features': 'cache_features = dict(view=3)',
 }
 # nothing is wrong with these
 ALLOWED = {
