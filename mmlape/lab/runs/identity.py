@@ -25,7 +25,7 @@ from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
 from mmlape.lab.recipe import OF_PRECISION, PRECISIONS, Recipe
 from mmlape.lab.registry import TYPES, is_one_type
-from mmlape.lab.runs.code import as_it_is_now, code_differences
+from mmlape.lab.runs.code import code_differences, source_hash
 from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, StartWeights, read_record
 
 COUNTED = (
@@ -239,9 +239,11 @@ def read_identity(work_dir: str | Path) -> Identity | None:
 def planned_beside(planned: Identity, recorded: Identity) -> Identity:
     """Return the identity of a run that has not started, to be compared with one that has.
 
-    Its data are compared when they are read, before its first iteration.
+    What it will import is not known before; if it repeats or resumes the other, it will import the same. Its data are
+    compared when they are read, before its first iteration.
     """
-    return replace(planned, code=as_it_is_now(planned.code, recorded.code), data=recorded.data)
+    modules = {name: source_hash(name) for name in recorded.code.modules}
+    return replace(planned, code=replace(planned.code, modules=modules), data=recorded.data)
 
 
 def differences(mine: Identity, other: Identity, *, for_resume: bool) -> list[str]:

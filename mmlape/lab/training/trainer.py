@@ -88,7 +88,7 @@ def train(
         DataError, CheckpointError, TrainingError: Later; ``run.json`` then holds the reason.
     """
     cfg = copy.deepcopy(cfg)
-    init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
+    init_processes(launcher, cfg)
     on_every_process(lambda: check_precision(amp))
     plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile))
     if not resume:
