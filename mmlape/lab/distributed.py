@@ -118,11 +118,7 @@ def on_main_process(function: Callable[[], Any]) -> Any:
 
     Its error ends every rank, as below.
     """
-
-    def on_first() -> Any:
-        return function() if get_rank() == 0 else None
-
-    answer = [on_every_process(on_first)]
+    answer = [on_every_process(lambda: function() if get_rank() == 0 else None)]
     if is_distributed():
         dist.broadcast_object_list(answer, src=0)
     return answer[0]

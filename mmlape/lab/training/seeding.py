@@ -152,13 +152,18 @@ class SeededSampler(Sampler):
     Args:
         sampler: A sampler of MMEngine, which gives a rank every ``world_size``-th index of one
             shared stream: index ``i`` of rank ``r`` has position ``i * world_size + r`` in the
-            stream.
+            stream; or the config of one.
         seed: The run's seed.
+        dataset: Which the sampler of a config is built for.
         views: If it is not 0, each image has so many views, alike in all runs, and the seed only chooses among them.
         per_seed: Whether the views are of this seed alone.
     """
 
-    def __init__(self, sampler: Sampler, seed: int, views: int = 0, per_seed: bool = False) -> None:
+    def __init__(
+        self, sampler: dict | Sampler, seed: int, dataset: Any = None, views: int = 0, per_seed: bool = False
+    ) -> None:
+        if isinstance(sampler, dict):
+            sampler = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
         self.sampler, self.seed, self.views = sampler, seed, views
         self.endless = isinstance(sampler, InfiniteSampler)  # which has no epochs and can start anywhere
         self.of = (seed,) if per_seed else ()
@@ -194,12 +199,6 @@ class SeededSampler(Sampler):
         if name == 'sampler' or name.startswith('__'):
             raise AttributeError(name)
         return getattr(self.sampler, name)
-
-
-def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int, **views) -> Sampler:
-    """Build an MMEngine sampler and wrap it."""
-    inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    return SeededSampler(inner, seed, **views)
 
 
 class SkippingBatchSampler(Sampler):
@@ -285,7 +284,7 @@ def seeded_dataloader(dataloader: dict, **views) -> dict:
     return type(dataloader)(
         rest,
         dataset=dict(type=SeededDataset, dataset=dataset),
-        sampler=dict(type=build_seeded_sampler, sampler=sampler, **views),
+        sampler=dict(type=SeededSampler, sampler=sampler, **views),
         batch_sampler=dict(type=SkippingBatchSampler, **batches),
     )
 
