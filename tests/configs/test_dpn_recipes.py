@@ -19,7 +19,6 @@ from mmlape.lab.training.trainer import train
 from mmlape.models.classifiers.mixup import BATCH_AUGMENTS, RolledMixup
 
 FOLDER = ROOT / 'configs' / 'vit'
-# (RandAugment's magnitude, mixup's alpha, dropout and stochastic depth), None where there is none: AugReg's strengths
 
 
 def recipe(arch='vit-small-p16', tail='8xb512-93k_in1k', dpn=''):

