@@ -30,7 +30,7 @@ from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import used_by
 from mmlape.lab.runs.record import lock_holder, take_lock
 from mmlape.lab.training.frozen import default_folder
-from mmlape.lab.training.frozen.part import FrozenPart, View
+from mmlape.lab.training.frozen.part import FrozenPart, View, config_of
 from mmlape.lab.training.frozen.store import FeatureStore, image_names, parts_of
 from mmlape.lab.training.seeding import SeededDataset, SeededIndex, isolated
 
@@ -99,7 +99,7 @@ class CachedFeaturesHook(Hook):
                 with_image=part.with_image,
                 preprocessor=[part_of.get('data_preprocessor') for part_of in (content, content['model'])],
                 tensors=digest_of_tensors(part.tensors()),
-                config=_config_of(content['model'], part.name),
+                config=config_of(content['model'], part.name),
             )
             data = content['train_dataloader'].get('dataset')
             of_training = dict(key, data=data, precision=_precision(runner), seed=seed)
@@ -180,15 +180,6 @@ class CachedFeaturesHook(Hook):
         for loader in (runner.train_dataloader, runner.val_dataloader):
             if isinstance(getattr(loader, 'dataset', None), SeededDataset):
                 loader.dataset.read_from(None)
-
-
-def _config_of(model: dict, name: str) -> Any:
-    """Return the config of a part of a model, or of the smallest part around it that has one."""
-    for key in name.split('.'):
-        if not isinstance(model.get(key), dict):
-            break
-        model = model[key]
-    return model
 
 
 def _precision(runner) -> str:

@@ -76,6 +76,15 @@ def outermost_frozen(module: nn.Module) -> list[str]:
     return [name for name, (_, method) in candidates_in(module) if method == 'forward']
 
 
+def config_of(model: dict, name: str) -> dict:
+    """Return the config of a part of a model, or of the smallest part around it that has one."""
+    for key in name.split('.'):
+        if not isinstance(model.get(key), dict):
+            break
+        model = model[key]
+    return model
+
+
 @contextmanager
 def replaced(module: nn.Module, method: str, function: Callable) -> Iterator[None]:
     """Have a function in the place of a module's method."""

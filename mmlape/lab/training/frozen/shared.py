@@ -18,7 +18,7 @@ from mmlape.checkpoint.gate import LEFT_OUT
 from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import differing_values
 from mmlape.lab.config.stored_config import tiles_of
-from mmlape.lab.training.frozen.part import outermost_frozen, replaced
+from mmlape.lab.training.frozen.part import config_of, outermost_frozen, replaced
 
 WINDOWS = ('mode', 'crop_size', 'stride')
 """Keys of a segmentor's ``test_cfg`` that decide which images its ViT sees."""
@@ -111,10 +111,8 @@ def _deciding(model: nn.Module, frozen: Sequence[str]) -> Config:
         windows={key: value for key, value in (cfg.model.get('test_cfg') or {}).items() if key in WINDOWS},
     )
     for name in frozen:
-        node = cfg.model
-        for key in name.split('.'):
-            node = node[key] if isinstance(node.get(key), dict) else node
-        values[name.replace('.', '_')] = {key: value for key, value in node.items() if key not in LEFT_OUT}
+        part = config_of(cfg.model, name)
+        values[name.replace('.', '_')] = {key: value for key, value in part.items() if key not in LEFT_OUT}
     return Config(values)
 
 
