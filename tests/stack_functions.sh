@@ -3,7 +3,7 @@ unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
 export UV_LINK_MODE="${UV_LINK_MODE:-hardlink}" UV_PYTHON_DOWNLOADS=never
 
 TESTS="tests/check_recipes.py tests/runs/test_resume.py
-    tests/engine/test_train_test.py::test_a_killed_run_resumes_as_if_it_had_not_been
+    tests/engine/test_train_test.py::test_a_nan_stops_the_run_and_nothing_is_lost
     tests/models/test_golden.py tests/models/test_vit.py tests/models/test_vit_adapter.py tests/models/test_deform_attn.py
     tests/checkpoint/test_layouts.py tests/checkpoint/test_checkpoint.py tests/checkpoint/test_checkpoint_files.py
     tests/checkpoint/test_safe_checkpoints.py"

@@ -112,7 +112,7 @@ def _leave_out(src: str) -> Callable[['dict[str, Tensor]'], 'dict[str, FrozenPar
     """Return what takes the frozen tensors of a checkpoint out, and says what they are."""
     from mmlape.checkpoint.opening import open_file
     from mmlape.checkpoint.trained_alone import take_frozen
-    from mmlape.lab.training.frozen.started import started_model
+    from mmlape.lab.training.optim import started_model
 
     model, frozen = started_model(open_file(src, mmap=True))
 

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -36,13 +36,13 @@ _REPORT_TIME = datetime.timedelta(seconds=60)
 _fails_elsewhere = False  # whether this process ends because of an error that another one raises
 
 
-def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
+def init_processes(launcher: str, cfg: Mapping | None = None) -> None:
     """Join the processes of this run; a second call does nothing.
 
     Args:
         launcher: 'none' for a single process, 'pytorch' under torchrun, 'slurm' under srun.
-        dist_cfg: May set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always gloo) and
-            ``timeout`` (seconds that a collective call may take).
+        cfg: A config, whose ``env_cfg.dist_cfg`` may set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always
+            gloo) and ``timeout`` (seconds that a collective call may take).
 
     Raises:
         TrainingError: The launcher's variables are missing, or a process has no GPU of its own.
@@ -59,7 +59,7 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
             f'--launcher {launcher} needs the variables that torchrun sets ({", ".join(missing)} '
             'missing): start with tools/dist_train.sh CONFIG GPUS, or without --launcher'
         )
-    dist_cfg = dist_cfg or {}
+    dist_cfg = ((cfg or {}).get('env_cfg') or {}).get('dist_cfg') or {}
     timeout = dist_cfg.get('timeout', TIMEOUT)
     if torch.cuda.is_available():
         local_rank, count = int(os.environ['LOCAL_RANK']), torch.cuda.device_count()
@@ -118,11 +118,7 @@ def on_main_process(function: Callable[[], Any]) -> Any:
 
     Its error ends every rank, as below.
     """
-
-    def on_first() -> Any:
-        return function() if get_rank() == 0 else None
-
-    answer = [on_every_process(on_first)]
+    answer = [on_every_process(lambda: function() if get_rank() == 0 else None)]
     if is_distributed():
         dist.broadcast_object_list(answer, src=0)
     return answer[0]

@@ -42,12 +42,18 @@ class Part:
         return f'{self.key} ({self.name})'
 
 
+PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
+"""Wrappers of an optimiser that differ in their precision alone, which `OF_PRECISION` are the keys of."""
+OF_PRECISION = ('type', 'dtype', 'loss_scale')
+
+
 @dataclass
 class Recipe:
     """What a config trains with, and how."""
 
     cfg: Any  # the config
     model: Part
+    loaders: dict[str, Any]  # of 'train', 'val' and 'test'; empty where the config has none
     loop: Part  # train_cfg; with no class where the config trains nothing
     wrapper: Part  # optim_wrapper
     optimizer: Part  # with no class where several optimisers have a constructor of theirs
@@ -80,6 +86,7 @@ class Recipe:
         return cls(
             cfg,
             part('model', cfg.get('model') or {}, 'MODELS'),
+            {split: cfg.get(f'{split}_dataloader') or {} for split in ('train', 'val', 'test')},
             part('train_cfg', loop, 'LOOPS', kind if loop else None),
             part('optim_wrapper', wrapper, 'OPTIM_WRAPPERS', 'OptimWrapper'),
             part('optim_wrapper.optimizer', wrapper.get('optimizer') or {}, 'OPTIMIZERS'),
@@ -96,6 +103,13 @@ class Recipe:
     def randomness(self) -> Mapping[str, Any]:
         """Arguments of MMEngine's `set_randomness`."""
         return self.cfg.get('randomness') or {}
+
+    @property
+    def precision(self) -> str | None:
+        """'bf16' or 'fp16' if the optimiser's wrapper trains in mixed precision, else None."""
+        if 'bfloat16' in str(self.wrapper.cfg.get('dtype')):
+            return 'bf16'
+        return PRECISIONS.get(self.wrapper.name)
 
     @property
     def base_batch(self) -> int | None:

@@ -100,7 +100,7 @@ LOOPS = child('LOOPS', 'mmlape.lab.inference.tiled_loops')
 METRICS = child('METRICS', 'mmlape.lab.evaluation')
 HOOKS = child('HOOKS', 'mmlape.lab.training.hooks', 'mmlape.lab.analysis')
 OPTIM_WRAPPER_CONSTRUCTORS = child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.lab.training.optim')
-VISBACKENDS = child('VISBACKENDS', 'mmlape.lab.training.trackers')
+VISBACKENDS = child('VISBACKENDS', 'mmlape.lab.training.runner')
 OPTIM_WRAPPERS = child('OPTIM_WRAPPERS', 'mmlape.lab.training.optim')
 PARAM_SCHEDULERS = child('PARAM_SCHEDULERS', 'mmlape.lab.config.schedule')
 

@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from config_helpers import ROOT, build, build_without_data, load
+import torch.nn.functional as F
+from config_helpers import CONFIGS, ROOT, build, build_without_data, load
 from mmengine.registry import init_default_scope
 from mmpretrain.registry import TRANSFORMS
 from mmpretrain.structures import DataSample
@@ -18,7 +19,6 @@ from mmlape.lab.training.trainer import train
 from mmlape.models.classifiers.mixup import BATCH_AUGMENTS, RolledMixup
 
 FOLDER = ROOT / 'configs' / 'vit'
-# (RandAugment's magnitude, mixup's alpha, dropout and stochastic depth), None where there is none: AugReg's strengths
 
 
 def recipe(arch='vit-small-p16', tail='8xb512-93k_in1k', dpn=''):
@@ -157,6 +157,23 @@ def test_contrast_is_big_visions(magnitude, side):
     wanted = np.clip(grey + np.float32(1 + magnitude) * (image.astype(np.float32) - grey), 0, 255).astype(np.uint8)
     assert grey == {224: 196, 64: 16, 300: 255}[side]
     assert np.array_equal(kind(dict(img=image))['img'], wanted)
+
+
+# the linear decoder (section 6.3 and appendix G)
+
+
+def test_logits_are_one_linear_map_of_the_last_layer_s_patches():
+    cfg = load(next(path for path in CONFIGS if path.stem.startswith('linear_deit-mini-dpn'))).copy()
+    cfg.merge_from_dict({'model.backbone.init_cfg': None})
+    model = build(cfg).eval()
+    images = torch.randn(1, 3, 128, 128)
+    with torch.no_grad():
+        (tokens,) = model.backbone(images)
+        weight, bias = model.decode_head.conv_seg.weight[:, :, 0, 0], model.decode_head.conv_seg.bias
+        expected = torch.einsum('bdhw,kd->bkhw', tokens, weight) + bias[None, :, None, None]
+        expected = F.interpolate(expected, (128, 128), mode='bilinear', align_corners=False)
+        found = model.encode_decode(images, [dict(img_shape=(128, 128))])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 # steps

@@ -4,11 +4,18 @@ from math import prod
 
 import pytest
 import timm
+import torch
 from config_helpers import FOUNDATION, load, parts
 from each import each
 from mmengine.config import Config
+from tiny import ROOT, run
 
+from mmlape.backbones import build_backbone
+from mmlape.checkpoint import read_checkpoint
+from mmlape.errors import CheckpointError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.training.optim import build_model, parameter_groups
+from mmlape.models import TimmViT
 
 FULL = [path for path in FOUNDATION if '_mini-' not in path.stem]
 
@@ -67,3 +74,54 @@ def test_a_trained_models_rates_fall_with_depth():
             assert (group.weight_decay == 0) == (flat or token), name
             if '.vit.blocks.' in name:
                 assert group.lr == pytest.approx(2e-5 * 0.9 ** (4 - int(name.split('.')[3])))
+
+
+CONFIG = ROOT / 'configs' / 'upernet' / 'upernet_timm-mini-adapter_1xb4-200i_mini-ade.py'
+OPTIONS = (
+    'train_cfg.max_iters=2', 'train_cfg.val_interval=2', 'param_scheduler.0.end=1', 'param_scheduler.1.begin=1',
+    'default_hooks.checkpoint.interval=1', 'default_hooks.checkpoint.max_keep_ckpts=2',
+    'train_dataloader.num_workers=0', 'auto_scale_lr.base_batch_size=2',
+    'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
+    'val_dataloader.persistent_workers=False', 'model.backbone.conv_inplane=4', 'train_dataloader.batch_size=2',
+)  # fmt: skip
+FROZEN = ('model.backbone.vit.frozen=True', 'model.backbone.mode=read-only')
+
+
+def vit_weights(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {key: value for key, value in weights.items() if key.startswith('backbone.vit.')}
+
+
+def test_the_backbone_of_a_trained_model_is_that_of_its_file(tmp_path):
+    cfg = load_config(CONFIG, ['model.backbone.conv_inplane=4'])
+    stored = build_model(cfg).state_dict()
+    torch.save(dict(state_dict=stored), tmp_path / 'iter_2.pth')
+    backbone = build_backbone(cfg, str(tmp_path / 'iter_2.pth'))
+    assert vit_weights(stored) and all(
+        torch.equal(backbone.state_dict()[key.removeprefix('backbone.')], value)
+        for key, value in vit_weights(stored).items()
+    )
+    with pytest.raises(CheckpointError, match='lacks .* tensors of the backbone'):
+        torch.save(backbone.vit.state_dict(), tmp_path / 'vit.pth')
+        build_backbone(cfg, str(tmp_path / 'vit.pth'))
+
+
+@pytest.mark.release
+def test_a_frozen_vit_in_two_processes_is_left_alone(pristine, tmp_path):
+    """Its weights are those that it began with; the adapter's are not."""
+    theirs = TimmViT('vit_tiny_patch16_224', img_size=128, model_args=dict(embed_dim=64, depth=4, num_heads=4,
+                     mlp_ratio=2, reg_tokens=2))  # fmt: skip
+    torch.save({key.removeprefix('vit.'): value for key, value in theirs.state_dict().items()}, tmp_path / 'vit.pth')
+    init = f'model.backbone.init_cfg={{"type":"Pretrained","checkpoint":"{tmp_path / "vit.pth"}"}}'
+    options = (*FROZEN, init, 'auto_scale_lr.base_batch_size=4')
+    words = ('2', '--work-dir', tmp_path / 'run', '--seed', '1', '--cfg-options', f'data_root={pristine}/ade/')
+    run(ROOT / 'tools' / 'dist_train.sh', CONFIG, *words, *OPTIONS, *options, cwd=tmp_path)
+    last = vit_weights(read_checkpoint(tmp_path / 'run' / 'iter_2.pth')['state_dict'])
+    assert last and all(
+        torch.equal(value, theirs.state_dict()[key.removeprefix('backbone.')]) for key, value in last.items()
+    )
+    weights = [read_checkpoint(tmp_path / 'run' / f'iter_{step}.pth') for step in (1, 2)]
+    moved = 'backbone.interactions.0.extractor.attn.value_proj.weight'
+    assert not torch.equal(*(one['state_dict'][moved] for one in weights))
+    state = weights[-1]['optimizer']['state']
+    frozen = len([key for key in last if not key.endswith('k_bias')])
+    assert len(state) < len(weights[-1]['state_dict']) - frozen

@@ -164,6 +164,9 @@ def upgraded(i: int) -> float:
     return 1e-3 if i == 0 else 0.01 + 0.99 * (1 + np.cos(np.pi * (i // 2500) / 25)) / 2
 
 
+LINEAR = next(path for path in CONFIGS if path.stem.startswith('linear_vit-'))
+
+
 @pytest.mark.parametrize(
     ('name', 'each', 'lr', 'rate', 'at'),
     [
@@ -172,8 +175,9 @@ def upgraded(i: int) -> float:
         (find('segmenter', 'tiny'), 2500, 1e-3, poly(0.9, 0.01), (0, 1, 80_000, 159_000, 159_999)),
         ('ade20k-values.yml:segmenter-tiny-lape-mmseg', 2500, 1e-3, poly(0.9, 0.1), (0, 80_000, 159_999)),
         (find('upernet', 'tiny'), 2500, 2e-5, poly(1.0, 0.0, 1500), (0, 750, 1499, 80_750, 159_999)),
+        (LINEAR, 1263, 3e-5, lambda i: (1 - i / 161_663) ** 0.9, (0, 1, 80_000, 161_663)),
     ],
-    ids=['3x', 'upgraded', 'segmenter', 'mmseg', 'upernet'],
+    ids=['3x', 'upgraded', 'segmenter', 'mmseg', 'upernet', 'linear'],
 )
 def test_rates_follow_the_formula(name, each, lr, rate, at, tmp_path):
     """At its first and last iteration, and where a part of it begins or ends."""

@@ -12,6 +12,7 @@ from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.fraction import DataFraction, data_fraction, label, parse_fraction, with_fraction
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.identity import settings
 
 CONFIGS = tiny.ROOT / 'configs'
@@ -52,7 +53,7 @@ def test_no_fraction_and_no_seed(options):
 
 def test_the_identity_knows_the_fraction():
     def content(**options):
-        return settings(dict(model=dict(type='Model'), **options))
+        return settings(Recipe.of(dict(model=dict(type='Model'), **options)))
 
     assert content() == content(data_fraction=1) == content(data_fraction='1', data_fraction_seed=3)
     quarter = content(data_fraction=0.25)

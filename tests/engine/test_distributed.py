@@ -294,7 +294,7 @@ def test_the_time_out_reaches_the_process_group(monkeypatch):
         monkeypatch.setattr(torch.cuda, 'is_available', lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, 'device_count', lambda: 1)
         monkeypatch.setattr(torch.cuda, 'set_device', lambda _: None)
-        distributed.init_processes('pytorch', dict(backend='nccl'))
+        distributed.init_processes('pytorch', dict(env_cfg=dict(dist_cfg=dict(backend='nccl'))))
         assert given.pop('timeout').total_seconds() == 3600
-        distributed.init_processes('pytorch', dict(timeout=77))
+        distributed.init_processes('pytorch', dict(env_cfg=dict(dist_cfg=dict(timeout=77))))
         assert given.pop('timeout').total_seconds() == 77

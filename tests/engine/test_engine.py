@@ -5,7 +5,7 @@ import os
 import pytest
 import tiny
 import torch
-from mmengine.config import Config, ConfigDict
+from mmengine.config import ConfigDict
 from mmengine.runner import get_priority
 
 from mmlape.errors import CheckpointError, ConfigError, TrainingError
@@ -124,13 +124,13 @@ def test_hooks_are_put_in_once():
 
 def test_fp16_needs_a_gpu_and_bf16_does_not(config_file):
     cfg = load_config(config_file)
-    set_amp(cfg, 'bf16')
+    set_amp(Recipe.of(cfg), 'bf16')
     assert cfg.optim_wrapper.type == 'mmlape.BFloat16OptimWrapper' and 'paramwise_cfg' in cfg.optim_wrapper
-    set_amp(cfg, 'fp16')  # on a login node, for jobs that have GPUs
+    set_amp(Recipe.of(cfg), 'fp16')  # on a login node, for jobs that have GPUs
     assert (cfg.optim_wrapper.type, cfg.optim_wrapper.dtype) == ('AmpOptimWrapper', 'float16')
     assert cfg.optim_wrapper.loss_scale == 'dynamic'
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match='fp16 needs a GPU'):
             train(cfg, amp='fp16')
     with pytest.raises(ConfigError, match='cannot replace'):
-        set_amp(Config(dict(optim_wrapper=dict(type='DeepSpeedOptimWrapper'))), 'bf16')
+        set_amp(Recipe.of(dict(optim_wrapper=dict(type='DeepSpeedOptimWrapper'))), 'bf16')

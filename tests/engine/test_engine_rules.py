@@ -1,32 +1,45 @@
-"""Rules of training in function calls: scaled rates, finite numbers, seeds, counts, evaluations that are due."""
+"""Rules of training: scaled rates, finite numbers, seeds, counts, right convolutions, batches that fit and come."""
 
 import itertools
 import math
+import multiprocessing
 import random
+import shutil
+import types
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny
 import torch
+import torch.nn.functional as F
+import trouble
 from hypothesis import given
 from hypothesis import strategies as st
 from mmcv.cnn.bricks.transformer import MultiheadAttention
+from mmdet.structures.bbox import HorizontalBoxes
+from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler
 from mmengine.hooks import EarlyStoppingHook as MMEngineHook
 from torch import nn
+from torch.utils.data import DataLoader
 
-from mmlape.errors import NotFiniteError, TrainingError
+import mmlape.bf16
+from mmlape.bf16 import require_right_convolutions
+from mmlape.cli import main
+from mmlape.errors import ConfigError, NotFiniteError, TrainingError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.inference.evaluator import _result
 from mmlape.lab.runs import record
 from mmlape.lab.runs.schema import Cost
-from mmlape.lab.training import seeding
+from mmlape.lab.training import seeding, workers
 from mmlape.lab.training.hooks import EarlyStoppingHook, NaNGuardHook, PerClassHook
 from mmlape.lab.training.hooks.run import finite
-from mmlape.lab.training.optim import InitialModel, build_model
+from mmlape.lab.training.optim import BFloat16OptimWrapper, InitialModel, build_model
 from mmlape.lab.training.runner import Runner
+from mmlape.lab.training.seeding import random_states
+from mmlape.models import TimmViT
 
 
 def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
@@ -123,7 +136,7 @@ def test_a_dataset_whose_samples_are_stored_does_not_change():
 
 
 def test_a_pass_after_a_skipped_one_is_complete():
-    sampler = seeding.SkippingBatchSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 2)
+    sampler = seeding.SkippingBatchSampler(seeding.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3), 2)
     sampler.skip(4)
     assert [len(list(sampler)) for _ in range(3)] == [2, 6, 6]
 
@@ -161,3 +174,91 @@ def test_patience_begins_when_the_score_has_left_zero(scores, patience):
             steps.append(loop.stop_training)
         runs.append(steps)
     assert runs[0] == [False] * len(zeros) + runs[1]
+
+
+CONV2D = F.conv2d
+
+
+def wrong(image, weight, *args):
+    """Convolve, wrongly in bfloat16."""
+    return CONV2D(image, weight, *args) * (2 if image.dtype == torch.bfloat16 else 1)
+
+
+@pytest.mark.parametrize('shape', [(3, 16, 16), (4, 16, 16), (16, 4, 4), (8, 14, 14), (32, 3, 2)])
+def test_a_shape_is_refused_where_another_input_shows_it_wrong(shape):
+    channels, kernel, stride = shape
+    conv = nn.Conv2d(channels, 96, kernel, stride, bias=False)
+    image = torch.rand(2, channels, 7 * stride + kernel, 7 * stride + kernel)
+    with torch.no_grad():
+        expected = conv(image)
+        found = F.conv2d(image.bfloat16(), conv.weight.bfloat16(), None, stride).float()
+    state = torch.random.get_rng_state()
+    if (found - expected).norm() > 0.1 * expected.norm():
+        with pytest.raises(ConfigError, match=f'0: PyTorch convolves {channels} channels by {kernel} x {kernel}'):
+            require_right_convolutions(nn.Sequential(conv))
+    else:
+        require_right_convolutions(nn.Sequential(conv))
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_training_and_a_frozen_vit_are_refused(monkeypatch):
+    monkeypatch.setattr(mmlape.bf16.F, 'conv2d', wrong)
+    model = nn.Sequential(nn.Conv2d(3, 8, 4, 4))
+    wrapper = BFloat16OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ConfigError, match='ONEDNN_MAX_CPU_ISA'), wrapper.optim_context(model):
+        pass
+    vit = TimmViT('test_vit', frozen=True, frozen_dtype='bf16', pretrained=False)
+    with pytest.raises(ConfigError, match='proj: PyTorch convolves 3 channels'):
+        vit(torch.zeros(1, 3, 32, 32))
+
+
+IMAGE = 3 * 400 * 300
+
+
+class Images(torch.utils.data.Dataset):
+    """The last one is the largest."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        torch.rand(1)
+        return dict(inputs=torch.zeros(3, 400, 300 * (1 + (index == 7)), dtype=torch.uint8), path='a.png')
+
+
+def test_what_the_workers_hold_ready_must_fit(monkeypatch):
+    """Workers x batches x images x the largest image, to the byte; random states stay."""
+    free = types.SimpleNamespace(free=0)
+    monkeypatch.setattr(shutil, 'disk_usage', lambda path: free)
+    loader = DataLoader(Images(), batch_size=4, num_workers=3, prefetch_factor=5)
+    before = str(random_states())
+    free.free = 3 * 5 * 4 * 2 * IMAGE
+    workers.require_shared_memory(loader, 'train_dataloader')
+    free.free -= 1
+    with pytest.raises(TrainingError, match='--shm-size.*train_dataloader.num_workers=0'):
+        workers.require_shared_memory(loader, 'train_dataloader')
+    assert str(random_states()) == before
+    workers.require_shared_memory(DataLoader(Images(), batch_size=4), 'train_dataloader')
+
+
+def test_tensors_alone_are_counted():
+    """Masks of NumPy are pickled beside them."""
+    sample = dict(boxes=HorizontalBoxes(torch.zeros(5, 4)), masks=BitmapMasks(np.zeros((20, 64, 64)), 64, 64))
+    assert (
+        workers.tensor_bytes([dict(inputs=torch.zeros(3, 2, 2), sample=sample, name='a')]) == 3 * 2 * 2 * 4 + 5 * 4 * 4
+    )
+
+
+LONG = """
+train_dataloader.update(num_workers=2, persistent_workers=True, timeout=2)
+train_cfg.update(max_iters=1000, val_interval=1000)
+train_pipeline.insert(0, dict(type='Stall'))
+"""
+
+
+def test_a_run_whose_images_do_not_come_ends_by_the_loader_s_timeout(config, tmp_path, capsys):
+    stalling = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + LONG, 'stalling')
+    assert main(['train', str(stalling), '--work-dir', str(tmp_path / 'run')]) == 1
+    record, line = tiny.record(tmp_path / 'run'), capsys.readouterr().err.strip().splitlines()[-1]
+    assert record['failure']['kind'] == 'lost-worker' and record['reason'] in line and '/dev/shm' in line
+    assert not [child for child in multiprocessing.active_children() if child.daemon]

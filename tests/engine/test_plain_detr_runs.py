@@ -60,9 +60,6 @@ def test_a_graph_of_any_batch_has_the_models_objects(trained, pristine, tmp_path
     assert len(ours) == len(theirs) == 3 * 8
     for one, other in zip(ours, theirs):
         assert one['bbox'] == pytest.approx(other['bbox'], abs=1e-2) and one['category_id'] == other['category_id']
-
-
-def test_it_predicts(trained, pristine, tmp_path):
     image = sorted((pristine / 'coco' / 'val2017').glob('*.jpg'))[0]
     call('predict', trained, image, '--out', tmp_path / 'out')
     assert [path for path in (tmp_path / 'out').rglob('*') if path.stem.startswith(image.stem)]

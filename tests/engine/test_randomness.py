@@ -14,6 +14,7 @@ from properties import examples
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmlape.lab.config.config_file import load_config
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.identity import settings
 from mmlape.lab.training.hooks import ReseedHook
 from mmlape.lab.training.runner import Runner
@@ -92,7 +93,8 @@ def test_processes_differ_unless_the_config_says_otherwise(config, tmp_path, mon
         ReseedHook().before_train_iter(process, 0)
         drawn.append((random.random(), float(np.random.rand()), float(torch.rand(()))))
     assert (drawn[0] == drawn[1]) is equal
-    assert (settings(cfg) == settings(load_config(config))) is not equal, 'runs that differ are kept apart'
+    plain = Recipe.of(load_config(config))
+    assert (settings(Recipe.of(cfg)) == settings(plain)) is not equal, 'runs that differ are kept apart'
 
 
 @examples(max_examples=30)

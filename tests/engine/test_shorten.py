@@ -8,11 +8,11 @@ import torch
 from config_helpers import CONFIGS, load
 from each import each
 from mmengine.config import Config
-from mmengine.optim import LinearLR, MultiStepLR, PolyLR
+from mmengine.optim import ExponentialLR, LinearLR, MultiStepLR, PolyLR
 
 from mmlape.cli import main
 from mmlape.files import read_json
-from mmlape.lab.config.schedule import WarmupCosineLR, check_schedule, check_units, shorten
+from mmlape.lab.config.schedule import WarmupCosineLR, check_schedule, check_units, shorten, stretch
 from mmlape.lab.recipe import Recipe
 
 SHARES = (1, 0.5, 0.1, 0.01, 1e-6)
@@ -82,7 +82,7 @@ def test_every_schedule_is_scaled_in_its_order():
                     assert 0 <= new['warmup'] < (new.get('end') or length)
 
 
-BUILD = dict(LinearLR=LinearLR, MultiStepLR=MultiStepLR, PolyLR=PolyLR, WarmupCosineLR=WarmupCosineLR)
+BUILD = {cls.__name__: cls for cls in (ExponentialLR, LinearLR, MultiStepLR, PolyLR, WarmupCosineLR)}
 
 
 def rates(parts, length):
@@ -110,12 +110,20 @@ def rates(parts, length):
         ],
         [dict(type='PolyLR', by_epoch=False, begin=200, end=1000, eta_min=0.0, power=1.0)],
         [dict(type='mmlape.WarmupCosineLR', by_epoch=False, warmup=200, warmup_start=0.0, eta_min=0.0, T_max=1000)],
+        [dict(type='ExponentialLR', by_epoch=False, gamma=0.998, begin=90)],
     ],
-    ids=['steps', 'poly', 'cosine'],
+    ids=['steps', 'poly', 'cosine', 'exponential'],
 )
 def test_the_rates_have_the_same_course(parts):
+    loop = dict(type='IterBasedTrainLoop', max_iters=1000, val_interval=10, val_begin=30, dynamic_intervals=[(50, 5)])
+    saving = dict(checkpoint=dict(by_epoch=False, interval=20))
+    long = Config(dict(train_cfg=loop, param_scheduler=copy.deepcopy(parts), default_hooks=saving))
+    stretch(Recipe.of(long), 2)
+    assert long.default_hooks.checkpoint.interval == 40
+    assert long.train_cfg == dict(loop, max_iters=2000, val_interval=20, val_begin=60, dynamic_intervals=[(100, 10)])
     cfg = Config(dict(train_cfg=dict(max_iters=1000), param_scheduler=parts))
     full = rates(cfg.param_scheduler, 1000)
+    assert (rates(long.param_scheduler, 2000)[::2] - full).abs().max() < 0.02
     shorten(Recipe.of(cfg), 0.1)
     scaled = rates(cfg.param_scheduler, cfg.train_cfg.max_iters)
     assert len(scaled) == 100 and cfg.train_cfg.val_interval == 100

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
-import trouble
 from config_helpers import ROOT
 from each import each
 from mmdet.engine.hooks import PipelineSwitchHook
@@ -21,16 +20,14 @@ from mmengine.registry import init_default_scope
 from mmlape.cli import main
 from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.lab.config.config_file import load_config, name_types
-from mmlape.lab.config.counts import counting
-from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
+from mmlape.lab.config.schedule import check_schedule, check_units, counting, shorten, stretch
 from mmlape.lab.config.watched_metrics import check_watched
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.inference.evaluator import augment
 from mmlape.lab.recipe import Part, Recipe
 from mmlape.lab.registry import resolve_class
-from mmlape.lab.runs.identity import differences, named_differences, precision, settings
-from mmlape.lab.runs.run import read_run
+from mmlape.lab.runs.identity import differences, named_differences, settings
 from mmlape.lab.training import hooks
 from mmlape.lab.training.optim import check_optimizer, set_amp
 from mmlape.lab.training.seeding import SeededDataset
@@ -117,7 +114,7 @@ CHANGES = {
     'a tenth': lambda cfg: shorten(Recipe.of(cfg), 0.1),
     'our hooks': lambda cfg: hooks.install(Recipe.of(cfg), *hooks.ALWAYS),
     'guarded data': guard_loading,
-    'precision': lambda cfg: set_amp(cfg, 'bf16'),
+    'precision': lambda cfg: set_amp(Recipe.of(cfg), 'bf16'),
     'names': name_types,
 }
 LENGTHS = ('accumulation', 'a tenth')
@@ -143,9 +140,9 @@ def test_every_check_and_every_change_is_the_same_for_each_spelling():
             cfg = spelt(plain, form)
             recipe = Recipe.of(cfg)
             results = {check.__name__: outcome(check, recipe) for check in CHECKS}
-            results['precision'] = precision(cfg)
+            results['precision'] = recipe.precision
             if name in PLAIN:
-                results['settings'] = classes(Config(dict(settings(named(cfg)), default_scope='mmdet')))
+                results['settings'] = classes(Config(dict(settings_of(named(cfg)), default_scope='mmdet')))
                 sources = [(one.split, type(one), [cls for cls, _ in one.metrics]) for one in iter_sources(cfg)]
                 results['sources'] = sources
             for title in CHANGES if name in PLAIN else LENGTHS:
@@ -158,6 +155,10 @@ def test_every_check_and_every_change_is_the_same_for_each_spelling():
     assert len(seen) >= 6, 'as many of the changes are refused'
 
 
+def settings_of(cfg):
+    return settings(Recipe.of(cfg))
+
+
 def named(cfg):
     """As the plan of a run has it."""
     cfg = copy.deepcopy(cfg)
@@ -168,13 +169,13 @@ def named(cfg):
 def test_the_settings_of_classes_are_those_of_names(tmp_path):
     data = tiny.write_data(tmp_path / 'data', train=2, val=1)
     plain = load_config(tiny.write_config(tmp_path, data))
-    assert settings(named(spelt(plain, 'class'))) == settings(plain)
+    assert settings_of(named(spelt(plain, 'class'))) == settings_of(plain)
     for form in each(('scoped', 'class')):  # a path is what runs of earlier versions have for a class
-        assert settings(spelt(plain, form)) != settings(plain)
-        assert not named_differences(settings(plain), settings(spelt(plain, form)))
+        assert settings_of(spelt(plain, form)) != settings_of(plain)
+        assert not named_differences(settings_of(plain), settings_of(spelt(plain, form)))
     other = copy.deepcopy(plain)
     other.train_dataloader.dataset.type = 'mmdet.CocoDataset'
-    assert len(named_differences(settings(plain), settings(other))) == 1
+    assert len(named_differences(settings_of(plain), settings_of(other))) == 1
 
 
 def test_a_class_that_is_an_argument_stays_and_one_of_a_user_is_named_by_its_path():
@@ -227,22 +228,16 @@ def write_with_classes(cfg, folder):
     return path
 
 
-def test_a_config_of_classes_trains_is_killed_resumes_and_tests(tmp_path, monkeypatch):
+def test_a_config_of_classes_trains_the_run_of_its_names_and_tests(tmp_path):
     data = tiny.write_data(tmp_path / 'data')
-    plain = tiny.write_config(tmp_path, data, trouble.CONFIG)
+    plain = tiny.write_config(tmp_path, data)
     newer = write_with_classes(spelt(load_config(plain), 'class'), tmp_path)
     shown = tiny.run(sys.executable, '-m', 'mmlape', 'print-config', newer, cwd=tmp_path, **tiny.REAL)
     assert "type='mmlape.VisionTransformer'" in shown, 'also where nothing else has imported our registries'
     whole = train(load_config(plain), tmp_path / 'whole', seed=1)
-    monkeypatch.setenv('TROUBLE', 'term:5:0')
-    words = ['train', str(newer), '--work-dir', str(tmp_path / 'run'), '--seed', '1']
-    assert main(words) != 0
-    monkeypatch.delenv('TROUBLE')
-    assert (tmp_path / 'run' / 'iter_5.pth').is_file(), 'what SIGTERM leaves'
-    assert main([*words, '--resume']) == 0
+    run = train(load_config(newer), tmp_path / 'run', seed=1)
     assert tiny.difference(tmp_path / 'run' / 'iter_6.pth', tmp_path / 'whole' / 'iter_6.pth') == 0
-    resumed = read_run(tmp_path / 'run').identity
-    assert differences(whole.identity, resumed, for_resume=True) == []
+    assert differences(whole.identity, run.identity, for_resume=True) == []
     assert main(['test', str(newer), str(tmp_path / 'run' / 'iter_6.pth'), '--work-dir', str(tmp_path / 'test')]) == 0
 
 
@@ -326,6 +321,9 @@ def test_a_hook_that_nothing_is_known_of_is_refused_where_it_has_a_number():
     for counts, message in (({'at': 'epoch'}, "say 'epoch'"), ({'att': 'epochs'}, 'name att')):
         with pytest.raises(ConfigError, match=f'its counts {message}'):
             shorten(Recipe.of(run_of(dict(type=type('Wrong', (Switch,), dict(counts=counts))))), 0.1)
+    cfg.param_scheduler = [dict(type='ReduceOnPlateauLR', by_epoch=False)]
+    with pytest.raises(ConfigError, match='param_scheduler.0 .ReduceOnPlateauLR.'):
+        stretch(Recipe.of(cfg), 2)
     with pytest.raises(MMLaPEError, match=r'custom_hooks\.0 \(Told\) counts epochs, but train_cfg counts iterations'):
         check_units(Recipe.of(run_of(dict(type=Told, at=280), max_iters=100)))
 

@@ -1,4 +1,4 @@
-"""A setting that would do nothing, or something else than it says, is an error before the first step."""
+"""A setting that does nothing, or something else than it says, or names no file, is an error before the first step."""
 
 import re
 import shutil
@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tiny
+from config_helpers import CONFIGS, load
 from each import each
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
@@ -13,7 +14,7 @@ from mmengine.registry import METRICS
 from told import assert_told
 
 from mmlape.cli import main
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, MissingCheckpointError
 from mmlape.lab.analysis.cost import input_shape
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.config.known_keys import check_keys, untyped_keys
@@ -21,6 +22,10 @@ from mmlape.lab.config.schedule import check_schedule, check_units
 from mmlape.lab.inference.run_model import Preparation
 from mmlape.lab.inference.trained_graph import image_size
 from mmlape.lab.recipe import Recipe
+from mmlape.lab.runs.identity import checkpoint_keys, is_missing
+from mmlape.lab.training.plan import missing_weights
+from mmlape.lab.training.trainer import train
+from mmlape.openmmlab.mim import resolve_path
 
 EPOCHS = tiny.EPOCHS + 'train_cfg.update(max_epochs=12)\nparam_scheduler = [{}]\n'
 STEPS = "dict(type='MultiStepLR', milestones=[8, 11]{})"
@@ -60,6 +65,10 @@ TRAINING = {
     'data that fill no batch': EPOCHS.format('')
     + 'train_dataloader.update(batch_size=5, drop_last=True)\nauto_scale_lr = None',
     'checkpoints elsewhere': BEST.format('out_dir="x"'),
+    'features of what is trained': 'cache_features = dict(views=1)',
+    'features of no view': 'cache_features = dict(views=0)',
+    'features of another type': 'cache_features = dict(views=1, dtype="int8")',
+    'a misspelt option of features': 'cache_features = dict(view=3)',
 }
 # nothing is wrong with these
 ALLOWED = {
@@ -227,3 +236,42 @@ def test_a_size_that_nothing_reads_and_a_pipeline_that_packs_nothing(data, tmp_p
     cfg.test_pipeline = cfg.test_dataloader.dataset.pipeline[:1]
     with pytest.raises(ConfigError, match='packs no inputs: end it with the Pack'):
         Preparation(cfg).of_array(np.zeros((32, 32, 3), np.uint8))
+
+
+def test_every_file_of_our_configs_has_a_source():
+    """The config that makes it, with a model of the same position encoding; or the page that says where it is."""
+    made = set()
+    for path in each(CONFIGS):
+        for key, file in checkpoint_keys(load(path)):
+            if file in made or not is_missing(file) or not file.startswith(('pretrained/', 'work_dirs/')):
+                continue
+            made.add(file)
+            source = re.search('`mmlape train (mmlape::[^`]+)` makes it', missing_weights(key, file))
+            if source is None:
+                assert 'configs/running.md' in missing_weights(key, file) and '_lape' not in file, file
+                continue
+            backbone = load(resolve_path(source[1])).model.backbone
+            assert ('lape' in file) == (backbone.get('pe_joining') == 'lape')
+            assert ('dpn' in file) == (backbone.get('patch_norm') == 'dual')
+    assert len(made) > 20
+    assert not is_missing('hf-hub:timm/vit_base_patch16_224.mae')
+
+
+def test_a_missing_file_leaves_no_record(tmp_path, capsys):
+    data = tiny.write_data(tmp_path / 'data', train=2, val=1)
+    file = 'work_dirs/deit-mini_1xb32-5e_mini-digits/epoch_5.pth'
+    for key, extra in each(
+        {
+            'load_from': f'load_from = {file!r}\n',
+            'model.backbone.init_cfg.checkpoint': f"model['backbone']['init_cfg'] = dict(type='Pretrained', "
+            f'checkpoint={file!r})\n',
+        }.items()
+    ):
+        config = tiny.write_config(tmp_path, data, extra)
+        with pytest.raises(
+            MissingCheckpointError, match=rf'{key}=.*`mmlape train mmlape::deit/deit-mini_.*` makes it'
+        ):
+            train(load_config(config), tmp_path / 'run', seed=1)
+        assert not (tmp_path / 'run').exists()
+        assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), '--seed', '1']) == 1
+        assert f'give one by --cfg-options {key}=FILE' in capsys.readouterr().err

@@ -12,6 +12,7 @@ import torch
 from mmengine import registry
 from mmengine.config import Config
 
+from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.identity import settings
 from mmlape.openmmlab.mim import config_path
 
@@ -101,7 +102,7 @@ def test_a_base_by_prefix_stands_for_the_settings_of_its_path(tmp_path: Path):
     mine.write_text(f"_base_ = 'mmlape::{name}.py'\nseed_of_mine = 7\n")
     cfg = Config.fromfile(mine)
     assert cfg.seed_of_mine == 7 and cfg.model._scope_ == 'mmlape'
-    assert settings(cfg) == settings(Config.fromfile(config_path(name)))
+    assert settings(Recipe.of(cfg)) == settings(Recipe.of(Config.fromfile(config_path(name))))
 
 
 @pytest.fixture(scope='module')

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher, visible_devices
-from mmlape.lab.runs.locks import lock_holder
+from mmlape.lab.runs.record import lock_holder
 from mmlape.lab.runs.run import start_lock
 
 # A stand-in for a training: it fails where its GPU or its run is used twice at a time, and takes its time.
@@ -126,7 +126,7 @@ import os, sys, time
 from pathlib import Path
 from mmlape.lab.experiments.launchers import Device, LocalLauncher
 from mmlape.lab.experiments.planning import Arm, PlannedRun
-from mmlape.lab.runs.locks import take_lock
+from mmlape.lab.runs.record import take_lock
 from mmlape.lab.runs.run import Run, start_lock
 
 root = Path(sys.argv[1])

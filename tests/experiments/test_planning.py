@@ -12,8 +12,7 @@ from mmlape.lab.decoding import encode
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study, on_fractions, require_startable
-from mmlape.lab.runs.locks import take_lock
-from mmlape.lab.runs.record import lock_run
+from mmlape.lab.runs.record import lock_run, take_lock
 from mmlape.lab.runs.run import start_lock
 
 

@@ -20,7 +20,8 @@ from mmlape.files import write_json
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.report import average, build, document, write_report
 from mmlape.lab.experiments.report.arms import index_entry
-from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
+from mmlape.lab.recipe import Recipe
+from mmlape.lab.runs.curves import MOST_POINTS, band_of, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms
 
@@ -186,7 +187,7 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
     teacher = dict(teacher=dict(type='TimmClassifier'), teacher_checkpoint='regnety_160.pth')
     for model in (dict(backbone=backbone), dict(backbone=backbone, **teacher)):
         cfg = dict(more, model=dict(type='ImageClassifier', **model))
-        assert paper_model('x', collect(cfg, 1, 1, 8, 'recipe')).pretrained == words
+        assert paper_model('x', collect(Recipe.of(cfg), 1, 1, 8, 'recipe')).pretrained == words
 
 
 def test_names_are_those_that_the_run_recorded(tmp_path):
@@ -215,7 +216,7 @@ def test_arms_have_the_papers_names():
             ('upernet/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
         ]
     ):
-        model = paper_model('x', collect(load_config(f'mmlape::{config}'), 1, 1, 8, 'recipe'))
+        model = paper_model('x', collect(Recipe.of(load_config(f'mmlape::{config}')), 1, 1, 8, 'recipe'))
         assert (model.name, model.pretrained, model.method) == words
         assert model.plain == (model.method == 'Default')
         assert paper_model('x', None).name == 'x'
@@ -227,9 +228,7 @@ def test_curves_of_a_resumed_run_are_one_line(tmp_path):
     write_log(tmp_path, rows, '20260101_000000')
     rows = [loss(20, 3.0), {'mIoU': 7.0, 'time': 1, 'step': 20}, {'mIoU': None, 'step': 30}]
     write_log(tmp_path, rows, '20260101_010000')
-    curves = read_curves(tmp_path)
-    assert curves.loss == {10: 4.0, 20: 3.0}
-    assert curves.metrics == {'mIoU': {10: 5.0, 20: 7.0}}
+    assert read_curves(tmp_path) == dict(loss={10: 4.0, 20: 3.0}, mIoU={10: 5.0, 20: 7.0})
 
 
 @pytest.mark.parametrize('recorded', [False, True])
@@ -243,17 +242,20 @@ def test_the_order_of_logs_is_not_that_of_their_names(tmp_path, recorded):
     if recorded:
         write_json(tmp_path / 'run.json', dict(parts=['20260102_000000', '20260101_000000']))
     expected = {10: 1.0, 20: 2.0, 30: 2.0, 40: 2.0, 50: 3.0}
-    assert read_curves(tmp_path).loss == expected | {begin: 3.0}
+    assert read_curves(tmp_path)['loss'] == expected | {begin: 3.0}
 
 
 def test_a_resumed_run_in_epochs_may_start_with_an_evaluation(tmp_path):
     loss = lambda epoch: {'loss': 1.0, 'iter': 50 * epoch, 'epoch': epoch, 'step': 50 * epoch}  # noqa: E731
     write_log(tmp_path, [loss(1), {'mIoU': 5.0, 'step': 1}, loss(2)], '20260101_000000')
     write_log(tmp_path, [{'mIoU': 6.0, 'step': 2}, loss(3), {'mIoU': 7.0, 'step': 3}], '20260101_010000')
-    assert read_curves(tmp_path).metrics == {'mIoU': {50: 5.0, 100: 6.0, 150: 7.0}}
+    assert read_curves(tmp_path)['mIoU'] == {50: 5.0, 100: 6.0, 150: 7.0}
 
 
 def test_a_band_is_mean_and_deviation_at_common_iterations():
+    def band(rows):
+        return band_of([dict(loss=row) for row in rows], 'loss')
+
     found = band([{10: 1.0, 20: 2.0, 30: 9.0}, {20: 4.0, 30: 3.0, 40: 0.0}, {}])
     assert found.n == 2
     assert found.steps.tolist() == [20, 30] and found.mean.tolist() == [3.0, 6.0]

@@ -14,8 +14,7 @@ from mmlape.lab.experiments import scheduler as module
 from mmlape.lab.experiments.launchers import Device, DevicePool, Job, Launcher
 from mmlape.lab.experiments.planning import Arm, PlannedRun
 from mmlape.lab.experiments.scheduler import Scheduler
-from mmlape.lab.runs.locks import lock_holder, take_lock
-from mmlape.lab.runs.record import lock_run
+from mmlape.lab.runs.record import lock_holder, lock_run, take_lock
 from mmlape.lab.runs.run import Run
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from mmlape.files import write_json
 from mmlape.lab.experiments.status import rows
-from mmlape.lab.runs.locks import take_lock
-from mmlape.lab.runs.record import lock_run
+from mmlape.lab.runs.record import lock_run, take_lock
 from mmlape.lab.runs.run import write_order
 
 

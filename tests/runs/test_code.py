@@ -16,8 +16,9 @@ from mmlape.cli import main
 from mmlape.errors import TrainingError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.planning import Arm, Study
-from mmlape.lab.runs.code import GONE, as_it_is_now, code_differences, fingerprint, imported, source_hash, used_by
-from mmlape.lab.runs.schema import Code, read_record
+from mmlape.lab.runs.code import GONE, code_differences, fingerprint, imported, source_hash, used_by
+from mmlape.lab.runs.identity import planned_beside
+from mmlape.lab.runs.schema import Code, Identity, read_record
 from mmlape.lab.training.trainer import train
 
 PACKAGE = tiny.ROOT / 'mmlape'
@@ -80,7 +81,8 @@ def test_only_what_both_have_imported_is_compared():
     older = Code(version='1', source='old')
     assert code_differences(older, mine) == [], 'a run that began before modules were named resumes'
     assert code_differences(older, Code(version='1', source='other')) == ['code: mmlape other modules']
-    gone = as_it_is_now(Code(version='1'), Code(modules={'mmlape.nothing': '1', 'mmlape.errors': '2'}))
+    recorded = Identity(code=Code(modules={'mmlape.nothing': '1', 'mmlape.errors': '2'}))
+    gone = planned_beside(Identity(), recorded).code
     assert gone.modules == {'mmlape.nothing': GONE, 'mmlape.errors': source_hash('mmlape.errors')}
 
 

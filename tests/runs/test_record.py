@@ -4,7 +4,7 @@ import pytest
 
 from mmlape.lab.runs import record
 from mmlape.lab.runs.record import Recorder
-from mmlape.lab.runs.schema import HISTORY, BestEvaluation, Evaluation, RunRecord, read_evaluations, read_record
+from mmlape.lab.runs.schema import HISTORY, Evaluation, RunRecord, read_evaluations, read_record
 
 SCORES = ((1, 5.0), (2, 9.0), (3, None), (4, 7.0))
 
@@ -30,14 +30,6 @@ def resumed(folder, end):
 
 def steps(folder):
     return [entry.step for entry in read_evaluations(folder)]
-
-
-def test_last_and_best_are_kept_apart(tmp_path):
-    evaluated(tmp_path)
-    written = read_record(tmp_path)
-    assert written.last == Evaluation(step=4, metrics=dict(mIoU=7.0))
-    assert written.best == BestEvaluation(step=2, metrics=dict(mIoU=9.0), key='mIoU')
-    assert [entry.metrics['mIoU'] for entry in read_evaluations(tmp_path)] == [5.0, 9.0, None, 7.0]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from mmlape.lab.config.config_file import load_config
 from mmlape.lab.decoding import decode
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
-from mmlape.lab.runs import locks
+from mmlape.lab.runs import record
 from mmlape.lab.runs.identity import read_identity
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
@@ -153,14 +153,14 @@ def test_those_who_look_at_a_lock_do_not_see_each_other_and_refuse_nobody(tmp_pa
     reader = os.open(tmp_path / '.lock', os.O_RDONLY)
     portalocker.lock(reader, portalocker.LockFlags.SHARED | portalocker.LockFlags.NON_BLOCKING)
     assert running_in(tmp_path) is None
-    monkeypatch.setattr(locks.time, 'sleep', lambda seconds: os.close(reader))
+    monkeypatch.setattr(record.time, 'sleep', lambda seconds: os.close(reader))
     os.close(lock_run(tmp_path))
 
 
 def test_a_holder_is_named_where_a_longer_one_was(tmp_path):
     (tmp_path / 'lock').write_text(' ' * 999 + '{}')
-    lock = locks.take_lock(tmp_path / 'lock')
-    assert locks.lock_holder(tmp_path / 'lock')['pid'] == os.getpid()
+    lock = record.take_lock(tmp_path / 'lock')
+    assert record.lock_holder(tmp_path / 'lock')['pid'] == os.getpid()
     os.close(lock)
 
 

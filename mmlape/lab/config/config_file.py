@@ -261,14 +261,12 @@ class _DictCalls(ast.NodeTransformer):
         return ast.Dict([ast.Constant(entry.arg) for entry in node.keywords], [entry.value for entry in node.keywords])
 
 
-def config_values(cfg: Config) -> dict[str, Any]:
-    """Return every value of a configuration by its dotted key, without the scope of a base ``mmlape::...``."""
-    return {key: value for key, value in leaves(cfg.to_dict()) if (key.rpartition('.')[2], value) != PREFIX_SCOPE}
-
-
 def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]]:
-    """Return key and both values, as text, where two configurations differ."""
-    ours, theirs = ({key: repr(value) for key, value in config_values(cfg).items()} for cfg in (first, second))
+    """Return key and both values, as text, where two configurations differ but for the scope of a ``mmlape::...``."""
+    ours, theirs = (
+        {key: repr(value) for key, value in leaves(cfg.to_dict()) if (key.rpartition('.')[2], value) != PREFIX_SCOPE}
+        for cfg in (first, second)
+    )
     return [
         (key, ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
         for key in sorted(ours.keys() | theirs.keys())

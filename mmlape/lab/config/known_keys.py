@@ -1,6 +1,6 @@
 """Which keys a configuration may have where no constructor refuses others.
 
-What has a ``type`` is built, and `mmlape.lab.config.build_errors` says then what was meant. MMEngine leaves the other
+What has a ``type`` is built, and `mmlape.lab.runs.failures` says then what was meant. MMEngine leaves the other
 keys alone that it does not know, so that a misspelt one changes nothing.
 """
 

@@ -27,7 +27,7 @@ def check_watched(recipe: Recipe) -> None:
     # none if one of the evaluators may have others
     names = [name for names in of_each for name in names] if all(of_each) else []
     for key, metric, rule in _watched(recipe):
-        if not all(recipe.cfg.get(part) for part in ('val_dataloader', 'val_evaluator')):
+        if not (recipe.loaders['val'] and recipe.cfg.get('val_evaluator')):
             raise ConfigError(f'{key}={metric}: there is no validation, so it has no effect: set one, or remove it')
         if metric == 'auto' or not names:
             continue

@@ -8,7 +8,7 @@ have one size.
 
 import io
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -246,9 +246,8 @@ class ImageLoader:
     backend_args: dict | None = None
 
     @classmethod
-    def of(cls, pipeline: Iterable[Mapping] | None) -> 'ImageLoader':
-        """Return the loader of a pipeline's configuration."""
-        given = step_of(pipeline, 'LoadImageFromFile')
+    def of(cls, given: Mapping[str, Any]) -> 'ImageLoader':
+        """Return the loader of a transform's configuration."""
         return cls(**{key: given[key] for key in cls.__dataclass_fields__ if key in given})
 
     def load(self, path: str, annotated: Callable[[], Annotated | None] | None = None) -> LoadedImage:
@@ -296,14 +295,6 @@ class ImageCache:
         while sum(one.pixels.nbytes for one in self.images.values()) > self.size:
             del self.images[next(iter(self.images))]
         return image._replace(pixels=image.pixels.copy()) if self.images else image
-
-
-def step_of(pipeline: Iterable[Mapping] | None, name: str) -> Mapping[str, Any]:
-    """Return the first transform of this name, of whichever package, of a pipeline; empty for none."""
-    for step in pipeline or ():
-        if str(step.get('type')).rpartition('.')[2] == name:
-            return step
-    return {}
 
 
 def require_annotated_size(path: str, size: tuple[int, int], annotated: tuple[int, int], where: str) -> None:

@@ -30,8 +30,8 @@ def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> N
         guarded |= source.guarded_transforms()
         scope = cfg.get('default_scope')
         options = {resolve_class(name, scope, 'TRANSFORMS'): part for name, part in guarded.items()}
-        for step in source.cfg.get('pipeline') or ():
-            step.update(options.get(class_of(step, scope, 'TRANSFORMS') or object, {}))
+        for cls, step in source.steps:
+            step.update(options.get(cls or object, {}))
 
 
 def loads(step: Mapping, default_scope: str | None, what: str = '') -> bool:

@@ -31,8 +31,7 @@ import mmlape
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.lab.experiments.planning import PlannedRun
 from mmlape.lab.runs.failures import oom_kills
-from mmlape.lab.runs.locks import lock_holder, take_lock
-from mmlape.lab.runs.record import SHARING, available_cores
+from mmlape.lab.runs.record import SHARING, available_cores, lock_holder, take_lock
 from mmlape.lab.runs.run import Run
 from mmlape.lab.runs.schema import Failure
 from mmlape.openmmlab.mim import mim_root

@@ -31,8 +31,7 @@ from mmlape.lab.runs.identity import (
     provenance,
     software_differences,
 )
-from mmlape.lab.runs.locks import lock_holder, take_lock
-from mmlape.lab.runs.record import checkpoints, running_in
+from mmlape.lab.runs.record import checkpoints, lock_holder, running_in, take_lock
 from mmlape.lab.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 from mmlape.lab.runs.schema import ENDED, Identity
 from mmlape.lab.studies.study_file import check_arm_name, is_study, read_study

@@ -12,8 +12,7 @@ from rich.progress_bar import ProgressBar
 from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import clock, console
 from mmlape.lab.evaluation.metric_names import ranked, show
-from mmlape.lab.runs.locks import lock_holder
-from mmlape.lab.runs.record import running_in
+from mmlape.lab.runs.record import lock_holder, running_in
 from mmlape.lab.runs.run import Run, job_file, read_arms, start_lock
 from mmlape.lab.runs.schema import Failure, read_job
 

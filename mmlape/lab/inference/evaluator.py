@@ -98,7 +98,7 @@ def test(
     cfg = copy.deepcopy(cfg)
     name_types(cfg)
     merging = None if tta is None else augment(cfg, tta)
-    init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
+    init_processes(launcher, cfg)
     work_dir = default_work_dir(cfg, work_dir or folder_of_run(checkpoint))
     file = Path(out or work_dir / name).absolute()
     predictions = None

@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,8 @@ def imported(cfg: dict) -> dict[str, str]:
     """
     given = (cfg.get('custom_imports') or {}).get('imports') or ()
     named = [given] if isinstance(given, str) else given
-    theirs = [name for name in named if not _has_version(name.partition('.')[0])]
+    packages = {name: name.partition('.')[0] for name in named}
+    theirs = [name for name, package in packages.items() if package != 'mmlape' and not _is_installed(package)]
     ours = [*COUNTED, *(start for one in extensions() for start in one.counted)]
     parents = {name.rpartition('.')[0] for name in sys.modules}
     chosen = [name for name in _below(ours) if name in parents or not _has_modules(name)]
@@ -109,15 +109,6 @@ def _has_modules(name: str) -> bool:
     return len([file for folder in folders for file in Path(folder).rglob('*.py')]) > 1
 
 
-def as_it_is_now(code: Code, other: Code) -> Code:
-    """Return code with the modules that another run has imported, as they are now.
-
-    What a run will import is not known before it has started; one that repeats or resumes the
-    other will import the same.
-    """
-    return replace(code, modules={name: source_hash(name) for name in other.modules})
-
-
 def code_differences(mine: Code, other: Code) -> list[str]:
     """Return what keeps the code of two runs apart, as one line, such as 'code: mmlape.lab.training.seeding changed'.
 
@@ -135,11 +126,6 @@ def code_differences(mine: Code, other: Code) -> list[str]:
     common = [name for name in mine.modules if name in other.modules]
     changed = [name for name in common if mine.modules[name] != other.modules[name]]
     return [f'code: {listed(changed)} changed{where}'] if changed else []
-
-
-def _has_version(package: str) -> bool:
-    """Return whether a package is this one, or installed where packages are: its version is compared."""
-    return package == 'mmlape' or _is_installed(package)
 
 
 def _is_installed(package: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,12 +18,8 @@ MOST_POINTS = 240
 """Points of a drawn curve; more are averaged in groups, which also smooths the loss."""
 
 
-@dataclass(frozen=True)
-class Curves:
-    """The logged curves of a run: ``loss`` and ``metrics[name]`` map iterations to values."""
-
-    loss: dict[int, float]
-    metrics: dict[str, dict[int, float]]
+Curves: TypeAlias = dict[str, dict[int, float]]
+"""The logged curves of a run: what the iterations are mapped to, of the training's 'loss' and of each metric."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +60,13 @@ def log_files(work_dir: str | Path) -> list[Path]:
 
 def read_curves(work_dir: str | Path) -> Curves:
     """Read all :func:`log_files` of a work dir."""
-    loss: dict[int, float] = {}
-    metrics: dict[str, dict[int, float]] = {}
+    curves: Curves = {'loss': {}}
     iteration, by_epoch = 0, False  # a resumed run may start with an evaluation
     for file in log_files(work_dir):
         for row in read_scalars(file):
             if 'loss' in row:
                 iteration, by_epoch = row['iter'], 'epoch' in row
-                loss[iteration] = row['loss']
+                curves['loss'][iteration] = row['loss']
                 continue
             # A validation is logged at its iteration, or, in a run that counts epochs, at its
             # epoch.
@@ -78,24 +74,16 @@ def read_curves(work_dir: str | Path) -> Curves:
             for name, value in row.items():
                 numeric = name not in ('step', 'time', 'data_time') and isinstance(value, int | float)
                 if numeric and is_defined(name, value):
-                    metrics.setdefault(name, {})[step] = value
-    return Curves(dict(sorted(loss.items())), {name: dict(sorted(values.items())) for name, values in metrics.items()})
+                    curves.setdefault(name, {})[step] = value
+    return {name: dict(sorted(values.items())) for name, values in curves.items()}
 
 
-def loss_band(runs: Sequence[Curves]) -> Band | None:
-    """Return the loss over seeds; None if none was logged."""
-    return band([curves.loss for curves in runs])
+def band_of(runs: Sequence[Curves], name: str) -> Band | None:
+    """Return mean and spread of the loss or of a metric, in points, at the common iterations of runs that logged it.
 
-
-def metric_band(runs: Sequence[Curves], metric: str) -> Band | None:
-    """Return a metric over seeds, in points; None if none was logged."""
-    rows = [curves.metrics.get(metric, {}) for curves in runs]
-    return band([{step: points(metric, value) for step, value in row.items()} for row in rows])
-
-
-def band(rows: Sequence[dict[int, float]]) -> Band | None:
-    """Return mean and spread of curves at their common iterations; None if there are none."""
-    rows = [row for row in rows if row]
+    None if there are none.
+    """
+    rows = [{step: points(name, value) for step, value in run[name].items()} for run in runs if run.get(name)]
     common = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
     if not common:
         return None
@@ -113,16 +101,16 @@ def plot_run(work_dir: str | Path) -> Path | None:
     None if no loss was logged.
     """
     curves = read_curves(work_dir)
-    loss = loss_band([curves])
+    loss = band_of([curves], 'loss')
     if loss is None:
         return None
     figure = Figure(figsize=(9.6, 3.6), layout='constrained')
     left, right = figure.subplots(1, 2)
     left.plot(loss.steps, loss.mean, 'o' if len(loss.steps) == 1 else '-', lw=1.5)
     left.set(xlabel='iteration', ylabel='training loss')
-    shown = [name for name in RANKING if name in curves.metrics]
+    shown = [name for name in RANKING if name in curves]
     for name in shown:
-        band = metric_band([curves], name)
+        band = band_of([curves], name)
         right.plot(band.steps, band.mean, 'o-', ms=4, lw=1.5, label=label(name))
     right.set(xlabel='iteration', ylabel='validation, points')
     if shown:

@@ -23,9 +23,9 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.decoding import encode
 from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
-from mmlape.lab.recipe import Recipe
+from mmlape.lab.recipe import OF_PRECISION, PRECISIONS, Recipe
 from mmlape.lab.registry import TYPES, is_one_type
-from mmlape.lab.runs.code import as_it_is_now, code_differences
+from mmlape.lab.runs.code import code_differences, source_hash
 from mmlape.lab.runs.schema import RECORD, SETTINGS, Code, Identity, RunRecord, StartWeights, read_record
 
 COUNTED = (
@@ -42,18 +42,11 @@ IGNORED = {
 INTERVAL = 'train_cfg.val_interval '
 PREFIX_SCOPE = ('_scope_', 'mmlape')
 """The key and value that MMEngine adds to what a base has that was read as ``mmlape::...``."""
-_PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
-def precision(cfg: dict) -> str | None:
-    """Return 'bf16' or 'fp16' if the optimiser's wrapper trains in mixed precision, else None."""
-    wrapper = Recipe.of(cfg).wrapper
-    return 'bf16' if 'bfloat16' in str(wrapper.cfg.get('dtype')) else _PRECISIONS.get(wrapper.name)
-
-
-def settings(cfg: dict) -> dict:
+def settings(recipe: Recipe) -> dict:
     """Return the part of a configuration that decides results, as JSON values."""
-    cfg, recipe = dict(cfg.items()), Recipe.of(cfg)
+    cfg = dict(recipe.cfg.items())
     named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
     roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in COUNTED if cfg.get(key) is not None}
@@ -68,8 +61,8 @@ def settings(cfg: dict) -> dict:
     kept = _plain(dict(kept, custom_hooks=hooks) if hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
-    if recipe.wrapper.name in _PRECISIONS:
-        for key in ('type', 'dtype', 'loss_scale'):
+    if recipe.wrapper.name in PRECISIONS:
+        for key in OF_PRECISION:
             wrapper.pop(key, None)
     if wrapper.get('accumulative_counts') == 1:
         del wrapper['accumulative_counts']
@@ -134,25 +127,25 @@ _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
 
 def collect(
-    cfg: dict, seed: int | None, world_size: int, total_batch: int, batch_policy: str, compiled: str | None = None
+    recipe: Recipe, seed: int | None, world_size: int, total_batch: int, batch_policy: str, compiled: str | None = None
 ) -> Identity:
     """Return the identity of a run; the modules of its code are known once it has imported them.
 
     Args:
-        cfg: The configuration that is trained, before the trainer completes it.
+        recipe: What is trained, before the trainer completes its configuration.
         seed: None if it is not known yet.
         world_size: Number of processes.
         total_batch: Images of one optimiser step.
         batch_policy: 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'.
         compiled: What of the model is compiled, see `mmlape.lab.training.compiling`; None for nothing.
     """
-    checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
+    checkpoints, content = dict(checkpoint_keys(recipe.cfg)), settings(recipe)
     identity = Identity(
         settings_sha256=digest(content),
         seed=seed,
         world_size=world_size,
         total_batch=total_batch,
-        amp=precision(cfg),
+        amp=recipe.precision,
         batch_policy=batch_policy,
         compiled=compiled,
         checkpoint=joined_digest(checkpoints.values()),
@@ -246,9 +239,11 @@ def read_identity(work_dir: str | Path) -> Identity | None:
 def planned_beside(planned: Identity, recorded: Identity) -> Identity:
     """Return the identity of a run that has not started, to be compared with one that has.
 
-    Its data are compared when they are read, before its first iteration.
+    What it will import is not known before; if it repeats or resumes the other, it will import the same. Its data are
+    compared when they are read, before its first iteration.
     """
-    return replace(planned, code=as_it_is_now(planned.code, recorded.code), data=recorded.data)
+    modules = {name: source_hash(name) for name in recorded.code.modules}
+    return replace(planned, code=replace(planned.code, modules=modules), data=recorded.data)
 
 
 def differences(mine: Identity, other: Identity, *, for_resume: bool) -> list[str]:

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from mmengine.dist import get_rank, is_distributed
 
@@ -99,25 +99,3 @@ def stopped_by_signals() -> Iterator[StopRequest]:
         for number, handler in before.items():
             if not (is_distributed() and signal.getsignal(number) is signal.SIG_IGN):
                 signal.signal(number, handler)
-
-
-def init_worker(inner: Callable[[int], None] | None, number: int) -> None:
-    """Start a data loader's worker, which SIGTERM ends only if its parent sends it.
-
-    Slurm, a launcher and a terminal's Ctrl-C reach the workers, too, without which the parent could
-    not reach its next step. ``inner`` is called first.
-    """
-    if inner is not None:
-        inner(number)
-    for ignored in STOP_SIGNALS[1:]:
-        signal.signal(ignored, signal.SIG_IGN)
-    if hasattr(signal, 'sigwaitinfo'):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        parent = os.getppid()
-        threading.Thread(target=_end_with_parents_signal, args=(parent,), daemon=True).start()
-
-
-def _end_with_parents_signal(parent: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
-        pass
-    os._exit(0)

@@ -6,9 +6,9 @@ import difflib
 import inspect
 import logging
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
 from mmcv.cnn.bricks.transformer import MultiheadAttention
@@ -23,11 +23,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from mmlape.bf16 import require_right_convolutions
+from mmlape.checkpoint import gate
+from mmlape.checkpoint.opening import OpenedFile
+from mmlape.checkpoint.plain_config import read_plain
 from mmlape.errors import ConfigError, require_choice
-from mmlape.lab.config.build_errors import building
+from mmlape.lab.config.stored_config import config_of_checkpoint
 from mmlape.lab.model_weights import position_parameters
-from mmlape.lab.recipe import Recipe
+from mmlape.lab.recipe import OF_PRECISION, Recipe
 from mmlape.lab.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+from mmlape.lab.runs.failures import building
+from mmlape.lab.training.frozen.part import outermost_frozen
 from mmlape.lab.training.seeding import isolated, random_states
 from mmlape.param_rules import ParamRules, groups_of, require_known, rules_of, with_position_decay
 
@@ -73,23 +78,25 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
 
 
 AMP = {
-    'bf16': dict(type='mmlape.BFloat16OptimWrapper'),
-    'fp16': dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic'),
+    'bf16': (BFloat16OptimWrapper, dict(type='mmlape.BFloat16OptimWrapper')),
+    'fp16': (AmpOptimWrapper, dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')),
 }
 """What ``--amp`` makes of the optimiser's wrapper; fp16 is for GPUs only."""
 
 
-def set_amp(cfg: Config, dtype: str) -> None:
-    """Let a config train in mixed precision."""
+def set_amp(recipe: Recipe, dtype: str) -> None:
+    """Let a recipe train in mixed precision; its config changes in place."""
     require_choice('--amp', dtype, AMP)
-    part = Recipe.of(cfg).wrapper
+    part = recipe.wrapper
     if part.cls not in (OptimWrapper, AmpOptimWrapper, BFloat16OptimWrapper):
         raise ConfigError(
             f'--amp cannot replace the optim_wrapper {part.name}: set its precision in the configuration'
         )
     for key in ('dtype', 'loss_scale'):
         part.cfg.pop(key, None)
-    part.cfg.update(AMP[dtype])
+    cls, options = AMP[dtype]
+    part.cfg.update(options)
+    recipe.wrapper = replace(part, cls=cls)
 
 
 def check_precision(dtype: str | None) -> None:
@@ -206,6 +213,35 @@ def build_model(cfg: Config) -> nn.Module:
         return ROOT_MODELS.build(model_cfg)
 
 
+def started_model(file: OpenedFile) -> tuple[nn.Module, list[str]]:
+    """Build the model of a checkpoint as its training started, with the files of weights that its config names.
+
+    Nothing is downloaded.
+
+    Returns:
+        The model, and the names of its frozen parts.
+
+    Raises:
+        ConfigError: The file holds no config.
+        CheckpointError: The config is more than plain values, or builds no model; or a file that it names is missing.
+    """
+    cfg = config_of_checkpoint(file)
+    _name_files(cfg.model, read_plain(file.meta['cfg'], file.path)['model'])
+    with gate.building(file.path, file.tensors), quiet_logger():
+        model = build_model(cfg).train()
+        model.init_weights()
+    return model, outermost_frozen(model)
+
+
+def _name_files(admitted: dict, stored: Mapping[str, Any]) -> None:
+    """Restore what the gate leaves out of a config: how models are started."""
+    for key, value in stored.items():
+        if key == 'init_cfg':
+            admitted[key] = value
+        elif isinstance(value, Mapping):
+            _name_files(admitted[key], value)
+
+
 class InitialModel(NamedTuple):
     """A model that is built before its runner, and the states of the random generators after that."""
 
@@ -236,11 +272,9 @@ def parameter_groups(cfg: Config) -> list[ParameterGroup]:
     """Return the groups of the optimiser that ``cfg`` builds; see :func:`group_parameters`."""
     model, recipe = build_model(cfg), Recipe.of(cfg)
     check_optimizer(recipe)
-    wrapper_cfg = cfg.optim_wrapper.copy()
-    if recipe.wrapper.is_a(AmpOptimWrapper):
-        wrapper_cfg['type'] = 'OptimWrapper'
-        for key in ('dtype', 'loss_scale'):
-            wrapper_cfg.pop(key, None)
+    # of a mixed precision that this machine need not have
+    left_out = OF_PRECISION if recipe.wrapper.is_a(AmpOptimWrapper) else ()
+    wrapper_cfg = {key: value for key, value in recipe.wrapper.cfg.items() if key not in left_out}
     with quiet_logger(), building(cfg, 'optim_wrapper'):
         built = build_optim_wrapper(model, wrapper_cfg)
     return group_parameters(model, built, parameter_rules(model, wrapper_cfg))

@@ -10,7 +10,6 @@ import torch
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError, MissingCheckpointError
-from mmlape.lab.config.build_errors import building
 from mmlape.lab.config.config_file import config_name, name_types
 from mmlape.lab.config.schedule import check_schedule, check_units, shorten, stretch
 from mmlape.lab.config.watched_metrics import check_watched
@@ -18,6 +17,7 @@ from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.extension import first_answer
 from mmlape.lab.recipe import Recipe
+from mmlape.lab.runs.failures import building
 from mmlape.lab.runs.identity import checkpoint_keys, collect, is_missing
 from mmlape.lab.runs.schema import Identity
 from mmlape.lab.training.compiling import KEY, compile_mode
@@ -69,7 +69,7 @@ def apply_batch_policy(recipe: Recipe, world_size: int, policy: str | None) -> t
             three, computed. Or the chosen one is not possible.
     """
     cfg, base = recipe.cfg, recipe.base_batch
-    images = _positive(cfg, 'train_dataloader.batch_size', cfg.train_dataloader.get('batch_size'))
+    images = _positive(cfg, 'train_dataloader.batch_size', recipe.loaders['train'].get('batch_size'))
     accumulation = recipe.wrapper.cfg.get('accumulative_counts', 1)
     batch = Batch(world_size, images, _positive(cfg, 'optim_wrapper.accumulative_counts', accumulation))
     if not base:
@@ -143,7 +143,7 @@ class RunPlan:
         The checkpoints that training starts from are hashed once.
         """
         return collect(
-            self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy, compile_mode(self.cfg)
+            self.recipe, self.seed, self.batch.world_size, self.batch.total, self.batch_policy, compile_mode(self.cfg)
         )
 
     def require_weights(self, resumed: bool) -> None:
@@ -187,9 +187,9 @@ def plan_run(
     work_dir = default_work_dir(cfg, work_dir)
     if compile:
         cfg[KEY] = compile
-    if amp:
-        set_amp(cfg, amp)
     recipe = Recipe.of(cfg)
+    if amp:
+        set_amp(recipe, amp)
     shorten(recipe, share)
     for key, check in CHECKS:
         with building(cfg, key):

@@ -6,17 +6,11 @@
 import atexit
 import contextlib
 import copy
-import functools
 import gc
-import io
 import itertools
 import os
-import pickle
-import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -29,23 +23,25 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from mmengine.runner import Runner as _Runner
 from mmengine.runner.base_loop import BaseLoop
 from mmengine.visualization import Visualizer
+from mmengine.visualization.vis_backend import MLflowVisBackend, WandbVisBackend, force_init_env
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmlape.checkpoint.closed_world import as_parent, opened
+from mmlape.checkpoint.closed_world import opened
 from mmlape.checkpoint.opening import OpenedFile, guard_mmengine
 from mmlape.checkpoint.plain_config import write_plain
-from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError, TrainingError
+from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
-from mmlape.lab.config.build_errors import building
 from mmlape.lab.config.known_keys import runner_arguments
 from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.model_weights import check_initialised, classes_of_data, load_model, recorded_of
+from mmlape.lab.registry import VISBACKENDS
+from mmlape.lab.runs.failures import building
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import open_resumable
 from mmlape.lab.runs.schema import Stop
-from mmlape.lab.runs.signals import StopRequest, init_worker
+from mmlape.lab.runs.signals import StopRequest
 from mmlape.lab.training import hooks
 from mmlape.lab.training.frozen.hook import views_of
 from mmlape.lab.training.optim import InitialModel, group_parameters, quiet_logger
@@ -53,20 +49,11 @@ from mmlape.lab.training.plan import RunPlan
 from mmlape.lab.training.seeding import (
     Batches,
     SeededDataset,
-    SeededInfiniteSampler,
-    isolated,
     prefer_deterministic_kernels,
     seeded_dataloader,
     set_random_states,
 )
-
-BATCH_TIME = 1800
-"""Seconds after which a batch that the processes of a data loader do not deliver is an error."""
-
-SHARED = '/dev/shm'
-"""Where batches travel from the processes of a data loader; Docker gives a container 64 MB."""
-AMPLE = 4 << 30
-"""Bytes of it that are enough without a look at the images."""
+from mmlape.lab.training.workers import adopt, end_workers, plain_worker_errors, require_shared_memory
 
 _NUMBERS = itertools.count(1)
 
@@ -91,6 +78,29 @@ class PlainConfig(Config):
     def pretty_text(self) -> str:
         """The configuration as Python."""
         return write_plain(self.to_dict())
+
+
+@VISBACKENDS.register_module()
+class WandbBackend(WandbVisBackend):
+    """MMEngine's back end; it would upload all Python files below the current folder, an environment's too."""
+
+    @force_init_env
+    def add_config(self, config: Config, **kwargs) -> None:
+        """Record the config."""
+        self._wandb.config.update(config.to_dict(), allow_val_change=True)
+
+
+@VISBACKENDS.register_module()
+class MlflowBackend(MLflowVisBackend):
+    """MMEngine's back end; the store's address may hold a password, so it is not part of the config.
+
+    The keys of the config are no parameters by default, since MLflow refuses lengths that configs have; the file is
+    an artifact.
+    """
+
+    def __init__(self, save_dir: str, tracked_config_keys: tuple = (), **kwargs) -> None:
+        store = os.environ.get('MLFLOW_TRACKING_URI') or f'sqlite:///{Path("mlflow.db").absolute()}'
+        super().__init__(save_dir, tracking_uri=store, tracked_config_keys=tracked_config_keys, **kwargs)
 
 
 class Runner(_Runner):
@@ -170,18 +180,13 @@ class Runner(_Runner):
 
     @staticmethod
     def build_dataloader(dataloader: DataLoader | dict, *args, **kwargs) -> DataLoader:
-        """Build a data loader whose workers leave signals to this process.
-
-        Samplers have one seed on every process.
-        """
+        """Build a data loader whose workers leave signals to this process."""
         if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
             # which torch refuses without any
             only_of_workers = ('persistent_workers', 'prefetch_factor', 'timeout')
             dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}
-        built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
-        built.worker_init_fn = as_parent(functools.partial(init_worker, built.worker_init_fn))
-        if built.num_workers and not built.timeout:
-            built.timeout = BATCH_TIME  # else torch waits for ever for a process that is stopped
+        built = _Runner.build_dataloader(dataloader, *args, **kwargs)
+        adopt(built)
         return built
 
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
@@ -198,7 +203,7 @@ class Runner(_Runner):
         batches = built.dataloader.batch_sampler
         if isinstance(built, IterBasedTrainLoop) and hasattr(batches, 'skip'):
             built.dataloader_iterator = Batches(built.dataloader)
-        elif isinstance(built, EpochBasedTrainLoop) and isinstance(batches.sampler, SeededInfiniteSampler):
+        elif isinstance(built, EpochBasedTrainLoop) and getattr(batches.sampler, 'endless', False):
             raise ConfigError(
                 f'train_dataloader.sampler ({self.cfg.train_dataloader.sampler.type}) has no end, so the first epoch '
                 "would have none: set train_dataloader.sampler.type='DefaultSampler'"
@@ -424,70 +429,3 @@ def _is_of_training(hook: Hook) -> bool:
     stages = hook.get_triggered_stages()
     acts_in = {split: any(f'_{split}' in stage for stage in stages) for split in ('train', 'val', 'test')}
     return (acts_in['train'] or acts_in['val']) and not acts_in['test']
-
-
-class _TensorCounter(pickle.Pickler):
-    """Counts the bytes of the tensors in what it pickles: they alone travel through shared memory."""
-
-    bytes = 0
-
-    def persistent_id(self, value: Any) -> str | None:
-        if not isinstance(value, torch.Tensor):
-            return None
-        self.bytes += value.nbytes
-        return 'tensor'
-
-
-def tensor_bytes(sample: Any) -> int:
-    """Return the size of the tensors in a sample."""
-    counter = _TensorCounter(io.BytesIO())
-    counter.dump(sample)
-    return counter.bytes
-
-
-def require_shared_memory(loader: DataLoader, key: str) -> None:
-    """Raise TrainingError if the batches that a data loader's processes hold ready do not fit into shared memory.
-
-    A process drops a batch that does not, and training waits for it. The size is that of the largest of three samples.
-    """
-    if not loader.num_workers or not os.path.isdir(SHARED) or shutil.disk_usage(SHARED).free >= AMPLE:
-        return
-    dataset, free = loader.dataset, shutil.disk_usage(SHARED).free
-    size = getattr(loader, 'batch_size', None) or getattr(loader.batch_sampler, 'batch_size', 1)
-    with isolated(0):
-        chosen = sorted({0, len(dataset) // 2, len(dataset) - 1})
-        largest = max(tensor_bytes(dataset[index]) for index in chosen)
-    needed = loader.num_workers * (loader.prefetch_factor or 1) * size * largest
-    if needed > free:
-        raise TrainingError(
-            f'{SHARED} has {free / 2**20:,.1f} MiB free, and the batches that {key} holds ready need about '
-            f'{needed / 2**20:,.1f}: give more shared memory (docker run --shm-size=8g), or --cfg-options '
-            f'{key}.num_workers=0'
-        )
-
-
-def end_workers(*loops: BaseLoop | dict | None) -> None:
-    """End the workers of the data loaders of loops that are done, or have failed.
-
-    A runner is freed by Python's search for cycles, which closes the queues to the workers before
-    the data loader can tell them to end. So torch waits five seconds for them and kills them.
-    """
-    for loop in loops:
-        for name in ('dataloader', 'dataloader_iterator'):
-            holder = getattr(loop, name, None)
-            iterator = getattr(holder, '_iterator', None)
-            if hasattr(iterator, '_shutdown_workers'):
-                iterator._shutdown_workers()
-                holder._iterator = None
-
-
-@contextlib.contextmanager
-def plain_worker_errors() -> Iterator[None]:
-    """Remove the traceback of a data loader's worker from the message of an error that needs none."""
-    try:
-        yield
-    except MMLaPEError as error:
-        text = re.search(rf'\n\S*\b{type(error).__name__}: (.*)', str(error), re.DOTALL)
-        if text is None:
-            raise
-        raise type(error)(text[1].strip()) from error

@@ -152,14 +152,20 @@ class SeededSampler(Sampler):
     Args:
         sampler: A sampler of MMEngine, which gives a rank every ``world_size``-th index of one
             shared stream: index ``i`` of rank ``r`` has position ``i * world_size + r`` in the
-            stream.
+            stream; or the config of one.
         seed: The run's seed.
+        dataset: Which the sampler of a config is built for.
         views: If it is not 0, each image has so many views, alike in all runs, and the seed only chooses among them.
         per_seed: Whether the views are of this seed alone.
     """
 
-    def __init__(self, sampler: Sampler, seed: int, views: int = 0, per_seed: bool = False) -> None:
+    def __init__(
+        self, sampler: dict | Sampler, seed: int, dataset: Any = None, views: int = 0, per_seed: bool = False
+    ) -> None:
+        if isinstance(sampler, dict):
+            sampler = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
         self.sampler, self.seed, self.views = sampler, seed, views
+        self.endless = isinstance(sampler, InfiniteSampler)  # which has no epochs and can start anywhere
         self.of = (seed,) if per_seed else ()
         self.epoch, self.start = 0, 0
         self.rank, self.world_size = get_dist_info()
@@ -171,15 +177,21 @@ class SeededSampler(Sampler):
             yield SeededIndex.of_view(index, seed % self.views, *self.of) if self.views else SeededIndex(index, seed)
 
     def _indices(self) -> Iterator[int]:
-        """Return the inner sampler's indices from the first one that is yielded."""
+        """Return the inner sampler's indices from the first one that is yielded.
+
+        Every pass of an endless one is a stream of its own. MMEngine's sampler has a single one, which is at its end
+        for all as soon as a data loader drops a pass; its older versions make such a pass themselves, and cannot skip.
+        """
+        if self.endless:
+            return itertools.islice(self.sampler._indices_of_rank(), self.start, None)
         return iter(self.sampler)
 
     def __len__(self) -> int:
         return len(self.sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, also of an inner sampler that has one."""
-        self.epoch = epoch
+        """Set the epoch, also of an inner sampler that has one; an endless stream has none."""
+        self.epoch = 0 if self.endless else epoch
         if hasattr(self.sampler, 'set_epoch'):
             self.sampler.set_epoch(epoch)
 
@@ -187,31 +199,6 @@ class SeededSampler(Sampler):
         if name == 'sampler' or name.startswith('__'):
             raise AttributeError(name)
         return getattr(self.sampler, name)
-
-
-class SeededInfiniteSampler(SeededSampler):
-    """The same for MMEngine's endless sampler, which has no epochs and can start anywhere.
-
-    Every pass is a stream of its own. MMEngine's sampler has a single one, which is at its end for
-    all as soon as a data loader drops a pass; its older versions make such a pass themselves, and
-    cannot skip.
-    """
-
-    def _indices(self) -> Iterator[int]:
-        return itertools.islice(self.sampler._indices_of_rank(), self.start, None)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Do nothing: an endless stream has no epochs."""
-
-    def skip(self, num_samples: int) -> None:
-        """Skip ``num_samples`` samples of this rank without loading them."""
-        self.start = num_samples
-
-
-def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int, **views) -> Sampler:
-    """Build an MMEngine sampler and wrap it."""
-    inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed, **views)
 
 
 class SkippingBatchSampler(Sampler):
@@ -244,9 +231,9 @@ class SkippingBatchSampler(Sampler):
 
         Return the number of its epoch.
         """
-        endless = isinstance(self.sampler, SeededInfiniteSampler)
+        endless = self.sampler.endless
         if endless and self.in_order:
-            self.sampler.skip(count * self.batch_size)
+            self.sampler.start = count * self.batch_size
             return 0
         epoch, self.skipped = (0, count) if endless else divmod(count, len(self))
         self.sampler.set_epoch(epoch)
@@ -297,7 +284,7 @@ def seeded_dataloader(dataloader: dict, **views) -> dict:
     return type(dataloader)(
         rest,
         dataset=dict(type=SeededDataset, dataset=dataset),
-        sampler=dict(type=build_seeded_sampler, sampler=sampler, **views),
+        sampler=dict(type=SeededSampler, sampler=sampler, **views),
         batch_sampler=dict(type=SkippingBatchSampler, **batches),
     )
 

@@ -31,7 +31,7 @@ from mmlape.lab.runs.curves import plot_run
 from mmlape.lab.runs.failures import record_failure
 from mmlape.lab.runs.record import Recorder, describe_machine, sharing
 from mmlape.lab.runs.resume import RunStart, acquire, initial_seed
-from mmlape.lab.runs.schema import RunRecord, read_record
+from mmlape.lab.runs.schema import RunRecord
 from mmlape.lab.runs.signals import StopRequest
 from mmlape.lab.training import hooks
 from mmlape.lab.training.frozen.hook import views_of
@@ -88,7 +88,7 @@ def train(
         DataError, CheckpointError, TrainingError: Later; ``run.json`` then holds the reason.
     """
     cfg = copy.deepcopy(cfg)
-    init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
+    init_processes(launcher, cfg)
     on_every_process(lambda: check_precision(amp))
     plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile))
     if not resume:
@@ -99,7 +99,7 @@ def train(
         lambda: acquire(plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed)
     )
     if start.finished:
-        done = read_record(plan.work_dir) or RunRecord()
+        done = start.previous or RunRecord()
         why = f' ({done.reason})' if done.reason else ''
         log(f'{plan.work_dir} holds a finished run{why}: nothing to do')
         return done

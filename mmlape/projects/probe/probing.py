@@ -20,7 +20,7 @@ from mmlape.console.figures import look, new_axes, save_figure, wrapped
 from mmlape.console.tables import console_table, text_table, write_csv
 from mmlape.console.terminal import console
 from mmlape.errors import ConfigError
-from mmlape.lab.training.frozen.shared import outermost_frozen
+from mmlape.lab.training.frozen.part import outermost_frozen
 from mmlape.models.grid import Grid
 from mmlape.models.removal import remove_position
 from mmlape.projects.probe.models import Probed, find_images, open_probed, patch_pixels, read_images

@@ -12,7 +12,7 @@ from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.datasets.formats.classification import CifarSource, FolderSource, SunSource
 from mmlape.lab.datasets.formats.coco import CocoSource
 from mmlape.lab.datasets.formats.segmentation import SegmentationSource
-from mmlape.lab.registry import resolve_class
+from mmlape.lab.registry import class_of, resolve_class
 
 SPLITS = ('train', 'val', 'test')
 FORMATS: dict[str, type[DataSource]] = {
@@ -30,15 +30,18 @@ READERS = ('load_data_list', 'parse_data_info')
 
 def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSource]:
     """Yield the datasets of known format of a config's data loaders, without wrappers such as RepeatDataset."""
+    scope = cfg.get('default_scope')
     for split in splits:
         datasets = datasets_of(cfg, split)
         for dataset in datasets:
-            cls = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
+            cls = resolve_class(dataset.get('type'), scope, 'DATASETS')
             source_class = _format_of(cls) if cls else None
             if source_class:
                 source = source_class(split, dataset, cls)
                 source.is_part = len(datasets) > 1
                 source.metrics = list(metrics_of(cfg, split))
+                pipeline = dataset.get('pipeline') or ()
+                source.steps = [(class_of(step, scope, 'TRANSFORMS'), step) for step in pipeline]
                 source.mini_data_options = str(cfg.get('mini_data_options') or '')
                 yield source
 

@@ -8,12 +8,13 @@ import inspect
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from mmcv.transforms import LoadImageFromFile
 
 from mmlape.console.log import log
 from mmlape.errors import DataError
@@ -139,6 +140,7 @@ class DataSource:
     mini_data_options = ''
     # of its split, each with its class; a dataset that is trained on has none
     metrics: Sequence[tuple[type | None, dict]] = ()
+    steps: Sequence[tuple[type | None, dict]] = ()  # of its pipeline, each with its class
     pack_transform = ''  # packs a sample of this format
     is_part = False  # whether its split has other datasets, too
     absent_class = ''  # the fix for a class that one split does not have
@@ -180,6 +182,10 @@ class DataSource:
     def option(self, name: str) -> Any:
         """Return an argument's value: the config's, or the default of the nearest class that has one."""
         return self.cfg[name] if name in self.cfg else default_argument(self.dataset_class, name)
+
+    def step_of(self, kind: type) -> Mapping[str, Any]:
+        """Return the first transform of its pipeline of a class, or of one derived from it; empty for none."""
+        return next((step for cls, step in self.steps if cls and issubclass(cls, kind)), {})
 
     def read_classes(self) -> tuple[str, ...] | None:
         """Read the class names from the data; None where it is missing or lists none."""
@@ -252,7 +258,7 @@ class DataSource:
         facts = ImageFacts()
         with facts.noting('unreadable image'):
             kind = stored_type(entry.path)
-            image = ImageLoader.of(self.cfg.get('pipeline')).load(entry.path, lambda: self.annotated(entry))
+            image = ImageLoader.of(self.step_of(LoadImageFromFile)).load(entry.path, lambda: self.annotated(entry))
         if facts.issues:
             return facts
         with facts.noting('image smaller than a patch'):

@@ -6,12 +6,13 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
+from mmcv.transforms import LoadAnnotations
 
 from mmlape.console.log import log
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, is_image, other_form, read_listed, read_names, require_unique
 from mmlape.lab.datasets.formats.base import DataIssue, DataSource, ImageEntry, ImageFacts, error, shorten, warning
-from mmlape.lab.datasets.images import Annotated, step_of
+from mmlape.lab.datasets.images import Annotated
 from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
 
 
@@ -99,7 +100,7 @@ class SegmentationSource(DataSource):
         self.summary.classes = known or self.classes
         require_unique(self.summary.classes, 'metainfo=dict(classes=...)')
         reduced = self.ids.reduce_zero_label
-        step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
+        step = self.step_of(LoadAnnotations)
         if step.get('reduce_zero_label') not in (None, reduced):
             raise DataError(
                 f'{self.split}_dataloader: LoadAnnotations has reduce_zero_label='
@@ -240,7 +241,7 @@ class SegmentationSource(DataSource):
 
     def _map_options(self) -> dict[str, Any]:
         """Return how the pipeline reads label maps."""
-        step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
+        step = self.step_of(LoadAnnotations)
         return dict(backend=step.get('imdecode_backend', 'pillow'), backend_args=step.get('backend_args'))
 
     def annotated(self, entry: ImageEntry) -> Annotated | None:

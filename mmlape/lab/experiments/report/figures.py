@@ -18,7 +18,7 @@ from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.report_content import Comparison, Report
 from mmlape.lab.experiments.statistics import INTERVAL
-from mmlape.lab.runs.curves import Band, loss_band, metric_band, read_curves
+from mmlape.lab.runs.curves import Band, band_of, read_curves
 from mmlape.lab.runs.identity import digest
 
 _GREY = '#555555'
@@ -57,7 +57,7 @@ def _plot_curves(
     handles = []
     for place, result in results:
         logged = [read_curves(run.folder) for run in result.counted]
-        bands = [loss_band(logged), metric_band(logged, metric)]
+        bands = [band_of(logged, 'loss'), band_of(logged, metric)]
         drawn = look(place, result.name in baselines)
         for axes, band in zip((left, right), bands):
             if band is not None:

@@ -28,10 +28,9 @@ from mmlape.errors import ConfigError
 from mmlape.lab.distributed import on_main_process
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import used_by
-from mmlape.lab.runs.identity import settings
-from mmlape.lab.runs.locks import lock_holder, take_lock
+from mmlape.lab.runs.record import lock_holder, take_lock
 from mmlape.lab.training.frozen import default_folder
-from mmlape.lab.training.frozen.part import FrozenPart, View
+from mmlape.lab.training.frozen.part import FrozenPart, View, config_of
 from mmlape.lab.training.frozen.store import FeatureStore, image_names, parts_of
 from mmlape.lab.training.seeding import SeededDataset, SeededIndex, isolated
 
@@ -59,17 +58,6 @@ def views_of(cfg: dict) -> int:
     if given.get('dtype', 'float16') not in DTYPES:
         raise ConfigError(f'cache_features.dtype={given["dtype"]!r}: choose one of {", ".join(DTYPES)}')
     return views
-
-
-class StoredSamples:
-    """The samples of a dataset from a store."""
-
-    def __init__(self, store: FeatureStore) -> None:
-        self.store = store
-
-    def __call__(self, index: int, view: int) -> dict[str, Any]:
-        """Return the sample of a view."""
-        return self.store.read(index, view).sample()
 
 
 def _as_it_is(sample: Any) -> Any:
@@ -105,19 +93,19 @@ class CachedFeaturesHook(Hook):
             ]
             part = FrozenPart(model, loader.collate_fn(samples))
             first = part.check(samples, loader.collate_fn)
-            content = settings(runner.cfg)
+            content = runner.recorder.record.identity.settings
             key = dict(
                 part=part.name,
                 with_image=part.with_image,
                 preprocessor=[part_of.get('data_preprocessor') for part_of in (content, content['model'])],
                 tensors=digest_of_tensors(part.tensors()),
-                config=_config_of(content['model'], part.name),
+                config=config_of(content['model'], part.name),
             )
             data = content['train_dataloader'].get('dataset')
             of_training = dict(key, data=data, precision=_precision(runner), seed=seed)
             store = _store(folder, of_training, model, part, loader, views, dtype)
             self._fill(runner, part, loader, store, first, seed)
-        loader.dataset.read_from(StoredSamples(store))
+        loader.dataset.read_from(store.sample)
         if runner.val_loop is not None:
             self._validation(runner, part, key, folder, dtype)
         self.stack.enter_context(part.replaying())
@@ -132,13 +120,13 @@ class CachedFeaturesHook(Hook):
             with isolated(0), autocast(enabled=loop.fp16):
                 (view,) = part.views([loader.dataset[0]], loader.collate_fn, training=False)
                 if part.runs_once(loader.collate_fn([view.sample()])):
-                    data = settings(runner.cfg)['val_dataloader'].get('dataset')
+                    data = runner.recorder.record.identity.settings['val_dataloader'].get('dataset')
                     content = dict(key, data=data, precision=loop.fp16, training=False)
                     store = _store(folder, content, runner.bare_model, part, loader, 1, dtype)
                     self._fill(runner, part, loader, store, view)
-                    each_size = (store.read(index, 0).sample() for index in store.of_each_size())
+                    each_size = (store.sample(index, 0) for index in store.of_each_size())
                     if all(part.runs_once(loader.collate_fn([sample])) for sample in each_size):
-                        loader.dataset.read_from(StoredSamples(store))
+                        loader.dataset.read_from(store.sample)
                         return
         runner.logger.info(f'validation computes its features: {reason}')
 
@@ -192,15 +180,6 @@ class CachedFeaturesHook(Hook):
         for loader in (runner.train_dataloader, runner.val_dataloader):
             if isinstance(getattr(loader, 'dataset', None), SeededDataset):
                 loader.dataset.read_from(None)
-
-
-def _config_of(model: dict, name: str) -> Any:
-    """Return the config of a part of a model, or of the smallest part around it that has one."""
-    for key in name.split('.'):
-        if not isinstance(model.get(key), dict):
-            break
-        model = model[key]
-    return model
 
 
 def _precision(runner) -> str:

@@ -60,7 +60,7 @@ def is_frozen(module: nn.Module) -> bool:
     )
 
 
-def _candidates(module: nn.Module, name: str = '') -> Iterator[tuple[str, tuple[nn.Module, str]]]:
+def candidates_in(module: nn.Module, name: str = '') -> Iterator[tuple[str, tuple[nn.Module, str]]]:
     """Yield names of the largest frozen parts and of what reads layers, each with its module and method."""
     if is_frozen(module):
         yield name, (module, 'forward')
@@ -68,11 +68,26 @@ def _candidates(module: nn.Module, name: str = '') -> Iterator[tuple[str, tuple[
     if hasattr(module, READ_LAYERS):
         yield name, (module, READ_LAYERS)
     for child_name, child in module.named_children():
-        yield from _candidates(child, f'{name}.{child_name}' if name else child_name)
+        yield from candidates_in(child, f'{name}.{child_name}' if name else child_name)
+
+
+def outermost_frozen(module: nn.Module) -> list[str]:
+    """Return the names of the largest frozen parts of a module in training mode."""
+    return [name for name, (_, method) in candidates_in(module) if method == 'forward']
+
+
+def config_of(model: dict, name: str) -> dict:
+    """Return the config of a part of a model, or of the smallest part around it that has one."""
+    for key in name.split('.'):
+        if not isinstance(model.get(key), dict):
+            break
+        model = model[key]
+    return model
 
 
 @contextmanager
-def _replaced(module: nn.Module, method: str, function: Callable) -> Iterator[None]:
+def replaced(module: nn.Module, method: str, function: Callable) -> Iterator[None]:
+    """Have a function in the place of a module's method."""
     setattr(module, method, function)
     try:
         yield
@@ -102,7 +117,7 @@ class FrozenPart:
         self._spec: TreeSpec | None = None
         self._dtypes: dict[bool, list[torch.dtype]] = {}  # in training, and in validation
         self._features: list[Tensor] | None = None  # of a batch; empty once they are read
-        candidates = dict(_candidates(model))
+        candidates = dict(candidates_in(model))
         found = self._reached(candidates, data)
         if found is None or _frozen_beside(model, found, candidates[found][0]):
             raise ConfigError(f'cache_features: {_reason(model, candidates)}')
@@ -123,7 +138,7 @@ class FrozenPart:
 
         with ExitStack() as stack, torch.no_grad():
             for name, (module, method) in candidates.items():
-                stack.enter_context(_replaced(module, method, reporting(name, getattr(module, method))))
+                stack.enter_context(replaced(module, method, reporting(name, getattr(module, method))))
             try:
                 self.model(**batch, mode='loss')
             except _Reached as reached:
@@ -181,7 +196,7 @@ class FrozenPart:
                 if part.training and not list(part.children()):
                     handle = part.register_forward_pre_hook(lambda *_, name=name: ran.append(name))
                     stack.callback(handle.remove)
-            stack.enter_context(_replaced(self.module, self._method, stop))
+            stack.enter_context(replaced(self.module, self._method, stop))
             try:
                 self.model(**batch, mode='loss' if training else 'predict')
             except _Reached as reached:
@@ -226,7 +241,7 @@ class FrozenPart:
             features, self._features = self._features, []
             return tree_unflatten(features, self._spec)
 
-        with _replaced(preprocessor, 'forward', preprocess), _replaced(self.module, self._method, replay):
+        with replaced(preprocessor, 'forward', preprocess), replaced(self.module, self._method, replay):
             try:
                 yield
             finally:

@@ -6,7 +6,7 @@ gets the same to the bit, and computes else; so outputs are those of each model 
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from mmlape.checkpoint.gate import LEFT_OUT
 from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import differing_values
 from mmlape.lab.config.stored_config import tiles_of
-from mmlape.lab.training.frozen.part import is_frozen
+from mmlape.lab.training.frozen.part import config_of, outermost_frozen, replaced
 
 WINDOWS = ('mode', 'crop_size', 'stride')
 """Keys of a segmentor's ``test_cfg`` that decide which images its ViT sees."""
@@ -57,7 +57,6 @@ class SharedPart:
     def running_once(self) -> Iterator[None]:
         """Let the parts run once for each input that the first model gives them and then every other one, in turn."""
         leader, *others = self.models
-        places = [(name, leader.get_submodule(name)) for name in self.names]
         queues: list[dict[str, deque]] = [{name: deque() for name in self.names} for _ in others]
         running: list[str] = []
 
@@ -86,30 +85,18 @@ class SharedPart:
 
             return follow
 
-        changed = [(module, leading(name, module.forward)) for name, module in places]
-        for model, queue in zip(others, queues):
-            modules = ((name, model.get_submodule(name)) for name in self.names)
-            changed += [(module, following(queue[name], module.forward)) for name, module in modules]
-        for module, forward in changed:
-            module.forward = forward
-        try:
+        with ExitStack() as stack:
+            for name in self.names:
+                module = leader.get_submodule(name)
+                stack.enter_context(replaced(module, 'forward', leading(name, module.forward)))
+                for model, queue in zip(others, queues):
+                    module = model.get_submodule(name)
+                    stack.enter_context(replaced(module, 'forward', following(queue[name], module.forward)))
             yield
-        finally:
-            for module, _ in changed:
-                del module.forward
-
-
-def outermost_frozen(module: nn.Module, name: str = '') -> Iterator[str]:
-    """Yield the names of the largest frozen parts of a module in training mode."""
-    if is_frozen(module):
-        yield name
-        return
-    for child_name, child in module.named_children():
-        yield from outermost_frozen(child, f'{name}.{child_name}' if name else child_name)
 
 
 def _frozen(model: nn.Module) -> list[str]:
-    found = list(outermost_frozen(model.train()))
+    found = outermost_frozen(model.train())
     model.eval()
     return found
 
@@ -124,10 +111,8 @@ def _deciding(model: nn.Module, frozen: Sequence[str]) -> Config:
         windows={key: value for key, value in (cfg.model.get('test_cfg') or {}).items() if key in WINDOWS},
     )
     for name in frozen:
-        node = cfg.model
-        for key in name.split('.'):
-            node = node[key] if isinstance(node.get(key), dict) else node
-        values[name.replace('.', '_')] = {key: value for key, value in node.items() if key not in LEFT_OUT}
+        part = config_of(cfg.model, name)
+        values[name.replace('.', '_')] = {key: value for key, value in part.items() if key not in LEFT_OUT}
     return Config(values)
 
 

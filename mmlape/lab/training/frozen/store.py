@@ -114,6 +114,10 @@ class FeatureStore:
             rest = file.get_tensor(f'{view}.rest').numpy().tobytes()
         return View(features, *pickle.loads(zlib.decompress(rest)))
 
+    def sample(self, index: int, view: int) -> dict[str, Any]:
+        """Return a view as a sample for the data loader."""
+        return self.read(index, view).sample()
+
     def of_each_size(self) -> list[int]:
         """Return one image of each size that there is."""
         sizes = {}
