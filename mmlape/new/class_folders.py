@@ -18,6 +18,7 @@ OF_OTHERS = re.compile(f'{PART}|ground_?truth', re.I)
 class ClassFolders(Found):
     """Images below a folder of their class's name: an annotation is the name."""
 
+    too_few: ClassVar[str] = ''
     splits_by_folder: ClassVar[bool] = False  # a class may have the name of a split
 
     def summarise(self) -> None:

@@ -20,8 +20,7 @@ from mmlape.lab.datasets.formats.coco_file import extent_of, lies_beside, requir
 from mmlape.lab.datasets.images import Size
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.class_names import Names
-from mmlape.new.dense import MIN_KEPT, Dense, shrink
-from mmlape.new.found_data import CLASSES, Part, Sample, common_folder
+from mmlape.new.found_data import CLASSES, MIN_KEPT, Found, Part, Sample, common_folder, shrink
 from mmlape.new.listing import SPLITS, Listing, split_of
 
 SMALL = 16
@@ -31,7 +30,7 @@ LARGE = 95
 
 
 @dataclass
-class CocoData(Dense):
+class CocoData(Found):
     """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
     unit: ClassVar[str] = 'objects'

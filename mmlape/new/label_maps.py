@@ -19,8 +19,7 @@ from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.datasets.images import Size, open_header, open_image
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.class_names import COLOUR, IGNORED, NONE, NOTHING, Names, describe, meaning, rgb
-from mmlape.new.dense import Dense
-from mmlape.new.found_data import CLASSES, MUCH, PALETTE, Part, Sample, common_folder
+from mmlape.new.found_data import CLASSES, MUCH, PALETTE, Found, Part, Sample, common_folder
 from mmlape.new.listing import Listing, folder_and_stem, match_images
 
 MOST = 254
@@ -50,7 +49,7 @@ NO_DATA = 42113
 
 
 @dataclass
-class LabelMaps(Dense):
+class LabelMaps(Found):
     """Images with label maps: an annotation is the path of the map."""
 
     unit: ClassVar[str] = 'label maps'

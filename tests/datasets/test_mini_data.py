@@ -125,7 +125,7 @@ def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
     root = tmp_path / 'mini'
     make_mini_data(root, MiniOptions(train=2, val=1, digits=0))
     before = digest(root)
-    monkeypatch.setattr(make.SceneWriter, 'close', lambda self: 1 / 0)
+    monkeypatch.setattr(scenes, 'describe', lambda scene: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_mini_data(tmp_path / 'new', MiniOptions(train=2, val=1, digits=0))
     with pytest.raises(ZeroDivisionError):
@@ -168,17 +168,17 @@ def test_options_that_are_accepted_give_digits_in_every_image(size, digit_size, 
 
 def test_vtab_is_tested_on_scans_that_training_has_not_seen(tmp_path, monkeypatch):
     """Its lists are drawn in turns: train800 and val200 from the scans of training, test from those of validation."""
-    made, compose = [], scenes.compose
-    monkeypatch.setattr(scenes, 'compose', lambda *args: made.append(compose(*args)) or made[-1])
+    made, draw = [], scenes.draw
+    monkeypatch.setattr(scenes, 'draw', lambda *args, **kw: (made.append(one) or one for one in draw(*args, **kw)))
     rows = make_mini_data(tmp_path / 'mini', MiniOptions(train=1, val=1, digits=0, vtab=12))
     assert [row['images'] for row in rows if row['format'] == 'VTAB'] == [12, 3, 6] * 3
     known = {split: set(np.concatenate(scenes.divide_scans(split))) for split in scenes.SPLITS}
     left = made[2:]
-    for name, label in (('digits', lambda scene: scene.digits[0].label), ('textures', lambda scene: scene.photograph),
-                        ('counts', lambda scene: len(scene.digits) - 1)):  # fmt: skip
+    for name, label in (('digits', lambda scene: scene.things[0].label), ('textures', lambda scene: scene.photograph),
+                        ('counts', lambda scene: len(scene.things) - 1)):  # fmt: skip
         for listed, count, of in (('train800', 12, 'train'), ('val200', 3, 'train'), ('test', 6, 'val')):
             part, left = left[:count], left[count:]
-            assert {digit.source['scan'] for scene in part for digit in scene.digits} <= known[of], (name, listed)
+            assert {digit.source['scan'] for scene in part for digit in scene.things} <= known[of], (name, listed)
             lines = (tmp_path / 'mini' / 'vtab' / name / f'{listed}.txt').read_text().splitlines()
             assert [int(line.split()[1]) for line in lines] == [label(scene) for scene in part]
             images = [cv2.imread(str(tmp_path / 'mini' / 'vtab' / name / line.split()[0])) for line in lines]
