@@ -256,7 +256,8 @@ def choose_recipe(
         share = np.maximum(counts, 1) / max(counts.sum(), 1)
         weights = np.clip(np.sqrt(np.median(share) / share), 0.5, 4.0)
         return replace(recipe, weights=tuple(np.round(weights, 2).tolist()))
-    shares = [found.shown_in[name] / images for name in found.classes]
+    shown_in = found.shown_in()
+    shares = [shown_in[name] / images for name in found.classes]
     return replace(recipe, oversample=round(float(np.median(shares)), 3))
 
 

@@ -26,7 +26,6 @@ class ClassFolders(Found):
         every = [sample for samples in self.of_split.values() for sample in samples]
         self.classes = tuple(sorted({sample.annotation for sample in every}))
         self.counts = Counter(sample.annotation for sample in self.of_split['train'])
-        self.shown_in = self.counts
 
     def labels(self, sample: Sample) -> set[str]:
         """Return the class of an image."""

@@ -55,7 +55,7 @@ class CocoData(Found):
 
     def summarise(self) -> None:
         """Set counts and the task."""
-        self.counts, self.shown_in = Counter(), Counter()
+        self.counts = Counter()
         objects = [one for sample in self._samples() for _, one in sample.annotation[1]]
         outlined = [bool(one.get('segmentation')) for one in objects]
         self.has_polygons = all(isinstance(one.get('segmentation'), list) or one['iscrowd'] for one in objects)
@@ -68,7 +68,6 @@ class CocoData(Found):
             )
         for sample in self.of_split['train']:
             self.counts.update(label for label, one in sample.annotation[1] if not one['iscrowd'])
-            self.shown_in.update(self.labels(sample))
         used = {label for sample in self.samples for label, _ in sample.annotation[1]}
         self.classes = self.classes or tuple(sorted(used))
         if used and (unused := [name for name in self.classes if name not in used]):

@@ -24,8 +24,6 @@ LEAST, SHOWN = 4, 3
 """Images that training and validation need together, and clips that a note names."""
 SAMPLE = 64
 """Images whose size is read."""
-MUCH = 0.5
-"""Share of pixels without a label above which the owner is warned."""
 TRAINED = 2 / 3
 """Share of an image that is trained on, where the rest of it is for validation."""
 MIN_KEPT = 0.3
@@ -86,7 +84,6 @@ class Found(ABC):
     classes: tuple[str, ...] = ()  # in the order of the labels
     notes: list[str] = field(default_factory=list)  # of what was read
     counts: Counter[str] = field(default_factory=Counter)  # of each class in training: objects, pixels or images
-    shown_in: Counter[str] = field(default_factory=Counter)  # images for training that have each class
     has_polygons: bool = True  # whether masks are polygons, not run lengths
     palette: list[list[int]] = field(default_factory=list)  # RGB of each class, if the data have colours
     of_split: dict[str, list[Sample]] = field(default_factory=dict)
@@ -110,6 +107,10 @@ class Found(ABC):
 
         Return the part of a config that is a dataset, without its pipeline, for 'train' and 'val'.
         """
+
+    def shown_in(self) -> Counter[str]:
+        """Return the number of images for training that have each class."""
+        return Counter(name for sample in self.of_split['train'] for name in self.labels(sample))
 
     def images(self) -> dict[str, int]:
         """Return the number of images for 'train' and, if the data have such a split, 'val'."""

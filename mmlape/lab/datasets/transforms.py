@@ -16,8 +16,8 @@ from mmlape.lab.datasets.formats.base import DataSource, default_argument
 from mmlape.lab.datasets.formats.segmentation import LabelIds, annotated_by_map, read_label_map, require_image_size
 from mmlape.lab.datasets.images import (
     Annotated,
-    ImageCache,
     ImageLoader,
+    LoadedImage,
     require_annotated_size,
     require_size,
     shown_size,
@@ -80,7 +80,8 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
     def __init__(self, *args, smallest: int = 1, cache_mib: int = 0, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.smallest = smallest
-        self.cache = ImageCache(cache_mib)
+        self.cache_mib = cache_mib
+        self.cached: dict[str, LoadedImage] = {}  # the latest last
         backend_args = self.backend_args or self.file_client_args
         self.loader = ImageLoader(self.color_type, self.imdecode_backend, backend_args)
 
@@ -88,7 +89,7 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         """Load an image; raise DataError if it cannot be trained on."""
         path = str(results['img_path'])
         try:
-            image = self.cache.get(path, lambda: self.loader.load(path, lambda: _annotated(results)))
+            image = self._load(path, results)
             require_size(path, *image.size, self.smallest)
             if (recorded := _recorded(results)) is not None:
                 require_annotated_size(path, image.size, recorded.size, 'its annotation file')
@@ -100,6 +101,14 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         results['img_shape'] = results['ori_shape'] = image.pixels.shape[:2]
         results['scale_factor'] = (1.0, 1.0)  # which MMDetection asks for also where nothing is resized
         return results
+
+    def _load(self, path: str, results: dict) -> LoadedImage:
+        """Return an image whose pixels may be changed, decoded if it is not kept."""
+        image = self.cached.pop(path, None) or self.loader.load(path, lambda: _annotated(results))
+        self.cached[path] = image
+        while sum(one.pixels.nbytes for one in self.cached.values()) > self.cache_mib << 20:
+            del self.cached[next(iter(self.cached))]
+        return image._replace(pixels=image.pixels.copy()) if self.cached else image
 
 
 def _recorded(results: dict) -> Annotated | None:

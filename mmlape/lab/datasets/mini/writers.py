@@ -165,7 +165,7 @@ def write_scenes(
             box = list(cv2.boundingRect(thing.mask.astype(np.uint8)))
             fields = dict(id=len(objects) + 1, image_id=number, category_id=thing.label + 1, bbox=box)
             fields |= dict(area=int(thing.mask.sum()), iscrowd=0, segmentation=encode_polygons(thing.mask))
-            objects.append(fields | thing.source)
+            objects.append(dict(fields, **thing.source))
         behind = len(categories) + scene.photograph
         label_map = Image.fromarray(draw_labels((height, width), scene.things, behind, border))
         label_map.putpalette(palette)
