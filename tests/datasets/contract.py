@@ -19,38 +19,11 @@ from mmengine import Config
 from mmengine.dataset import BaseDataset
 from mmengine.evaluator import Evaluator
 from mmengine.registry import DATASETS, init_default_scope
-from PIL import Image
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets import checks
 from mmlape.lab.datasets.formats import SPLITS, iter_sources
 from mmlape.lab.datasets.transforms import guard_loading, load_again
-
-CLASSES = ('ship', 'tree', 'house')
-GROUND = (128, 128, 128)
-COLOURS = ((224, 32, 32), (32, 224, 32), (32, 32, 224))  # RGB, one for each class
-SIZES = ((64, 40), (48, 64), (80, 48), (56, 40))  # width and height of the images of a split
-
-
-def scene(index: int) -> tuple[Image.Image, list[tuple[int, int, int, int, int]]]:
-    """Draw the image of this number: its objects are (label, x, y, width, height), each an L, so no mask is its box.
-
-    No two images are equal: 0 to 3 are of a train split, 4 to 7 of a val split.
-    """
-    width, height = SIZES[index % len(SIZES)]
-    pixels = np.full((height, width, 3), GROUND, np.uint8)
-    objects = [(index % 3, 2 * (index // 4), 8, 24, 16), ((index + 1) % 3, width - 24, height - 16, 16, 16)]
-    for label, x, y, w, h in objects:
-        pixels[y : y + h, x : x + w // 2] = COLOURS[label]
-        pixels[y + h // 2 : y + h, x : x + w] = COLOURS[label]
-    return Image.fromarray(pixels), objects
-
-
-def seen(pixels: np.ndarray) -> np.ndarray:
-    """Return the class of each pixel of an RGB image, -1 for the ground: what a perfect model answers."""
-    colours = np.array([*COLOURS, GROUND], int)
-    labels = np.abs(pixels[:, :, None].astype(int) - colours).sum(-1).argmin(-1)  # (H, W)
-    return np.where(labels == len(COLOURS), -1, labels)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from contract import CLASSES, COLOURS, Case, Kind, Perfect, Refused, Warned, hold, of_splits, pixels_of, scene, seen
+from contract import Case, Kind, Perfect, Refused, Warned, hold, of_splits, pixels_of
 from data_helpers import config_of, folder_dataset, seg_dataset
+from drawn_data import NAMES, class_folders, maps, scene, seen, shown
 from each import each
 from mmengine import Config
 from mmengine.structures import PixelData
@@ -30,21 +31,17 @@ from mmlape.lab.datasets.images import EITHER, STORED, Annotated, ImageLoader, o
 
 def make_maps(root: Path) -> None:
     """Write four images a split; the ground has no label, and classes have the ids 1 to 3."""
-    for split in ('train', 'val'):
-        for kind in ('images', 'labels'):
-            (root / kind / split).mkdir(parents=True)
-        for index in range(4):
-            image, _ = scene(index + 4 * (split == 'val'))
-            image.save(root / 'images' / split / f'{index}.png')
-            ids = seen(np.asarray(image)) + 1
-            Image.fromarray(ids.astype(np.uint8)).save(root / 'labels' / split / f'{index}.png')
-    (root / 'classes.txt').write_text('\n'.join(CLASSES) + '\n')
+    for split, numbers in (('train', range(4)), ('val', range(4, 8))):
+        maps(
+            root, f'images/{split}/{{}}.png', f'labels/{split}/{{}}.png', numbers, ids=lambda number: shown(number) + 1
+        )
+    (root / 'classes.txt').write_text('\n'.join(NAMES) + '\n')
 
 
 def config_of_maps(root: Path) -> Config:
     def dataset(split):
         prefix = dict(img_path=f'images/{split}', seg_map_path=f'labels/{split}')
-        options = dict(img_suffix='.png', metainfo=dict(classes=CLASSES), reduce_zero_label=True)
+        options = dict(img_suffix='.png', metainfo=dict(classes=NAMES), reduce_zero_label=True)
         return seg_dataset(root, prefix, dict(type='PackSegInputs'), **options)
 
     head = dict(num_classes=3, loss_decode=dict(type='CrossEntropyLoss'))
@@ -69,27 +66,15 @@ MAPS = Kind(make_maps, config_of_maps, answer_map, require_map, ('mIoU', 'aAcc')
 
 # ---------------------------------------------------------------- folders of classes, and their perfect model
 
-FOLDERS = tuple(sorted(CLASSES))
-
 
 def make_folders(root: Path) -> None:
-    """Write two images of each class and split; an image has the colour of its class in the middle."""
-    for split in ('train', 'val'):
-        for name in FOLDERS:
-            (root / split / name).mkdir(parents=True)
-            for index in range(2):
-                image, _ = scene(index + 4 * (split == 'val'))
-                pixels = np.asarray(image).copy()
-                pixels[8:-8, 8:-8] = COLOUR_OF[name]
-                Image.fromarray(pixels).save(root / split / name / f'{name}{index}.png')
-
-
-COLOUR_OF = dict(zip(CLASSES, COLOURS))
+    """Write two images of each class and split."""
+    class_folders(root, 'train', 'val', count=2, name='{}{}.png')
 
 
 def config_of_folders(root: Path) -> Config:
     def dataset(split):
-        return folder_dataset(root, split, dict(type='PackInputs'), metainfo=dict(classes=FOLDERS))
+        return folder_dataset(root, split, dict(type='PackInputs'), metainfo=dict(classes=NAMES))
 
     model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), head=dict(num_classes=3))
     return config_of('mmpretrain', root, dataset, dict(type='Accuracy', topk=(1,)), model=model)
@@ -99,7 +84,7 @@ def class_shown(sample: dict) -> int:
     """Return the label of the class whose colour an image has in its middle."""
     pixels = pixels_of(sample)
     middle = pixels[pixels.shape[0] // 2, pixels.shape[1] // 2]
-    return FOLDERS.index(CLASSES[int(seen(middle[None, None])[0, 0])])
+    return int(seen(middle[None, None])[0, 0])
 
 
 def answer_class(sample: dict):
@@ -196,7 +181,7 @@ def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = Fal
 
 def classes(change):
     """A change of the bytes of the list of classes."""
-    content = ''.join(f'{name}\n' for name in CLASSES).encode()
+    content = ''.join(f'{name}\n' for name in NAMES).encode()
     return lambda root, split: (root / 'classes.txt').write_bytes(change(content))
 
 
@@ -325,8 +310,8 @@ CASES_OF_MAPS = (
     wrong('only 255', ids(lambda a: a * 0 + 255), 'no class', 'nothing to learn', '255'),
     wrong('0 and 255', ids(binary), 'no class', '0, 255', 'Write 1 for the first class, 2'),
     wrong('0 and 255, from 0', both(ids(binary), classes(lambda b: b'ground\n' + b)), 'are ground', '0, 255',
-          'Write 0 for the first class, 1', options={**FROM_0, **named('ground', *CLASSES)}),
-    wrong('one class', ids(lambda a: (a == 2).astype(np.uint8) * 2), 'are tree', 'nothing to learn',
+          'Write 0 for the first class, 1', options={**FROM_0, **named('ground', *NAMES)}),
+    wrong('one class', ids(lambda a: (a == 2).astype(np.uint8) * 2), 'are dog', 'nothing to learn',
           splits=('train',)),
     warned('from 0 as if from 1', ids(lambda a: np.where(a > 0, a - 1, 255).astype(np.uint8)), 'ids from 0 to 2',
            '3 classes', 'add 1', 'reduce_zero_label'),
@@ -393,12 +378,12 @@ CASES_OF_MAPS = (
     right('classes in UTF-16', classes(lambda b: b.decode().encode('utf-16'))),
     wrong('classes in UTF-16 without a mark', classes(lambda b: b.decode().encode('utf-16-le')), 'classes.txt, line 1',
           'UTF-8'),
-    wrong('classes in Latin-1', classes(lambda b: b.replace(b'tree', b'tr\xe9e')), 'classes.txt, line 2', 'UTF-8'),
+    wrong('classes in Latin-1', classes(lambda b: b.replace(b'dog', b'd\xe9g')), 'classes.txt, line 2', 'UTF-8'),
     right('lines of Windows', classes(lambda b: b.replace(b'\n', b' \r\n') + b'\r\n')),
     wrong('a blank line', classes(lambda b: b.replace(b'\n', b'\n\n', 1)), 'classes.txt, line 2', 'blank'),
-    wrong('a tab', classes(lambda b: b.replace(b'tree', b'1\ttree')), 'classes.txt, line 2', 'tab'),
-    wrong('a class twice', classes(lambda b: b.replace(b'tree', b'ship')), 'classes.txt', 'ship', 'more than once'),
-    wrong('other classes', classes(lambda b: b.replace(b'tree', b'bush')), 'classes.txt', 'bush', 'tree'),
+    wrong('a tab', classes(lambda b: b.replace(b'dog', b'1\ttree')), 'classes.txt, line 2', 'tab'),
+    wrong('a class twice', classes(lambda b: b.replace(b'dog', b'cat')), 'classes.txt', 'cat', 'more than once'),
+    wrong('other classes', classes(lambda b: b.replace(b'dog', b'bush')), 'classes.txt', 'bush', 'dog'),
     wrong('classes of a public dataset', lambda root, split: None, 'classes.txt', 'only in the config: wall',
           options=everywhere(type='ADE20KDataset', metainfo={'_delete_': True})),
     right('a list', listed('\n'.join), options=LISTS),
@@ -412,7 +397,7 @@ CASES_OF_MAPS = (
 )  # fmt: skip
 
 
-SHIP = 'ship'
+CAT = 'cat'
 
 
 def listed_images(line, encoding='utf-8', end='\n'):
@@ -421,9 +406,9 @@ def listed_images(line, encoding='utf-8', end='\n'):
     def of_split(root, split):
         for name in ('train', 'val'):
             rows = [
-                line(f'{name}/{path.parent.name}/{path.name}', FOLDERS.index(path.parent.name))
+                line(f'{name}/{path.parent.name}/{path.name}', NAMES.index(path.parent.name))
                 if name == split
-                else f'{name}/{path.parent.name}/{path.name} {FOLDERS.index(path.parent.name)}'
+                else f'{name}/{path.parent.name}/{path.name} {NAMES.index(path.parent.name)}'
                 for path in sorted((root / name).glob('*/*'))
             ]
             file = root / f'{name}.txt'
@@ -433,19 +418,19 @@ def listed_images(line, encoding='utf-8', end='\n'):
     return of_split
 
 
-def with_class(name: str, like: str = SHIP):
+def with_class(name: str, like: str = CAT):
     """A folder of a further class."""
     return lambda root, split: shutil.copytree(root / split / like, root / split / name)
 
 
 def emptied(root, split):
-    for path in files(root, SHIP, split):
+    for path in files(root, CAT, split):
         path.unlink()
 
 
 def only_class(root, split):
     """Leave one class, in both splits."""
-    for name in FOLDERS[1:]:
+    for name in NAMES[1:]:
         for folder in ('train', 'val'):
             shutil.rmtree(root / folder / name)
 
@@ -453,31 +438,31 @@ def only_class(root, split):
 CASES_OF_FOLDERS = (
     right('nothing', lambda root, split: None),
     right('files of programs',
-          both(*(add('{split}/' + name) for name in ('ship/._ship0.png', 'ship/Thumbs.db', '.DS_Store')))),
+          both(*(add('{split}/' + name) for name in ('cat/._ship0.png', 'cat/Thumbs.db', '.DS_Store')))),
     *(wrong(name, add('{split}/' + name + '/a.png'), name, 'is no class', 'rm -r')
       for name in ('.ipynb_checkpoints', '__MACOSX')),
-    wrong('checkpoints in a class', add('{split}/ship/.ipynb_checkpoints/a.png'), '.ipynb_checkpoints', 'rm -r'),
-    wrong('another suffix', replaced(lambda i: saved(i, 'WEBP'), SHIP, '.webp'), '1 images', 'ship1.webp',
+    wrong('checkpoints in a class', add('{split}/cat/.ipynb_checkpoints/a.png'), '.ipynb_checkpoints', 'rm -r'),
+    wrong('another suffix', replaced(lambda i: saved(i, 'WEBP'), CAT, '.webp'), '1 images', 'cat1.webp',
           'extensions', '.webp'),
-    warned('an image in no folder', lambda root, split: shutil.copy(files(root, SHIP, split)[0], root / split),
-           '1 images', 'ship0.png', 'in no folder', score=100.0),
-    right('nested folders', renamed(SHIP, lambda name: f'a/b/{name}')),
-    right('spaces and umlauts', renamed(SHIP, lambda name: f'an {NFD} {name}', last=False)),
-    wrong('an empty folder', emptied, 'ship', 'no images', 'cannot be learnt', splits=('train',)),
-    warned('an empty folder of validation', lambda root, split: split == 'val' and emptied(root, split), 'ship',
+    warned('an image in no folder', lambda root, split: shutil.copy(files(root, CAT, split)[0], root / split),
+           '1 images', 'cat0.png', 'in no folder', score=100.0),
+    right('nested folders', renamed(CAT, lambda name: f'a/b/{name}')),
+    right('spaces and umlauts', renamed(CAT, lambda name: f'an {NFD} {name}', last=False)),
+    wrong('an empty folder', emptied, 'cat', 'no images', 'cannot be learnt', splits=('train',)),
+    warned('an empty folder of validation', lambda root, split: split == 'val' and emptied(root, split), 'cat',
            'no images', 'not evaluated', score=100.0),
-    wrong('a class in one split', lambda root, split: shutil.rmtree(root / split / SHIP), 'only in the config: ship',
+    wrong('a class in one split', lambda root, split: shutil.rmtree(root / split / CAT), 'only in the config: cat',
           'empty folder'),
     wrong('another class', with_class('boat'), 'only in the data: boat'),
     wrong('classes in another order', lambda root, split: None, 'another order',
-          options=everywhere(metainfo=dict(classes=FOLDERS[::-1]))),
+          options=everywhere(metainfo=dict(classes=NAMES[::-1]))),
     wrong('classes of a public dataset', lambda root, split: None, 'only in the config',
           options=everywhere(type='ImageNet', metainfo={'_delete_': True})),
     wrong('more predictions than classes', lambda root, split: None, 'Accuracy) has topk=(1, 5)', '3 classes',
           splits=('val',), options={f'{split}_evaluator.topk': (1, 5) for split in ('val', 'test')}),
-    wrong('one class', only_class, 'num_classes', 'only class', options=named('house')),
-    wrong('a link to nowhere', link('{split}/ship/a.png', 'nowhere.png'), 'a.png', 'nowhere.png', 'does not exist'),
-    wrong('a broken image', replaced(lambda i: b'', SHIP, index=0), 'ship0.png', 'empty', in_images=True),
+    wrong('one class', only_class, 'num_classes', 'only class', options=named('cat')),
+    wrong('a link to nowhere', link('{split}/cat/a.png', 'nowhere.png'), 'a.png', 'nowhere.png', 'does not exist'),
+    wrong('a broken image', replaced(lambda i: b'', CAT, index=0), 'cat0.png', 'empty', in_images=True),
     right('a list', listed_images('{} {}'.format), options=LISTED),
     wrong('a list with a mark', listed_images('{} {}'.format, 'utf-8-sig'), '.txt', 'byte order mark', options=LISTED),
     wrong('tabs', listed_images('{}\t{}'.format), '.txt, line 1', 'no tab', options=LISTED),
@@ -486,8 +471,8 @@ CASES_OF_FOLDERS = (
     wrong('no classes, and a label that the head does not have',
           listed_images(lambda path, label: f'{path} {label + 1}'), 'num_classes is 3', 'label 3',
           options={**LISTED, **everywhere(metainfo={'_delete_': True})}),
-    wrong('images that are missing', listed_images(lambda path, label: f'{path.replace("ship1", "ship9")} {label}'),
-          '1 of 6', 'ship9.png', options=LISTED),
+    wrong('images that are missing', listed_images(lambda path, label: f'{path.replace("cat1", "cat9")} {label}'),
+          '1 of 6', 'cat9.png', options=LISTED),
 )  # fmt: skip
 
 

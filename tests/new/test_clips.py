@@ -4,10 +4,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from drawn_data import class_folders, maps
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
-from test_new import class_folders, maps
 
 from mmlape.new.clips import divide as divide_names
 from mmlape.new.clips import find_clips

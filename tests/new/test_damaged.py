@@ -5,9 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from test_new import (
+from drawn_data import (
     NAMES,
     class_folders,
     coco,
@@ -20,6 +18,8 @@ from test_new import (
     voc,
     yolo,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mmlape.errors import DataError
 from mmlape.new.command import look

@@ -7,9 +7,10 @@ import argparse
 import json
 from pathlib import Path
 
+import drawn_data
 import pytest
-import test_new
 from mmengine.config import Config
+from test_new import SHORT
 
 from mmlape.cli import main
 from mmlape.commands import fill_parser, parse_arguments
@@ -27,12 +28,12 @@ NAMES = (
 )
 LINES = '"""\n' + RUNS + '\n"""'
 FORMS = {
-    'label maps': lambda root: test_new.maps(root, count=14),
-    'COCO': test_new.roboflow,
-    'YOLO': test_new.yolo,
-    'Pascal VOC': test_new.voc,
-    'LabelMe': test_new.labelme,
-    'class folders': test_new.class_folders,
+    'label maps': lambda root: drawn_data.maps(root, numbers=range(14)),
+    'COCO': drawn_data.roboflow,
+    'YOLO': drawn_data.yolo,
+    'Pascal VOC': drawn_data.voc,
+    'LabelMe': drawn_data.labelme,
+    'class folders': drawn_data.class_folders,
 }
 
 
@@ -48,7 +49,7 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(('folder', 'names'), [(''.join(NAMES), NAMES), (LINES, (LINES, 'b'))], ids=['code', 'lines'])
 def test_names_are_data(form, folder, names, capsys, monkeypatch):
     """Those of classes, and that of the folder; with a new line in it they may be one line of refusal."""
-    monkeypatch.setattr(test_new, 'NAMES', names)
+    monkeypatch.setattr(drawn_data, 'NAMES', names)
     FORMS[form](Path(folder))
     options = ['--classes', *names] * (form == 'label maps')
     status = main(['new', folder, '--model', 'mini', '--iters', '20', '--out', 'config.py', *options])
@@ -62,7 +63,7 @@ def test_names_are_data(form, folder, names, capsys, monkeypatch):
 def test_a_run_of_such_classes_trains_tests_and_predicts(form, capsys, monkeypatch):
     """Two steps and a validation, by the schedule that was asked for; each command that was printed is complete."""
     names = NAMES[:3]
-    monkeypatch.setattr(test_new, 'NAMES', names)
+    monkeypatch.setattr(drawn_data, 'NAMES', names)
     FORMS[form](Path('data'))
     options = ['--iters', '30', '--patience', '2', *['--classes', *names] * (form == 'label maps')]
     assert main(['new', 'data', '--model', 'mini', '--out', 'config.py', *options]) == 0
@@ -73,7 +74,7 @@ def test_a_run_of_such_classes_trains_tests_and_predicts(form, capsys, monkeypat
     cfg = Config.fromfile('config.py')
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == (30, 3)
     assert set(image_size(cfg)) == {cfg.img_size}  # of `export-onnx`, without --size
-    assert main(['train', 'config.py', '--work-dir', 'run', *test_new.SHORT, 'train_dataloader.batch_size=2']) == 0
+    assert main(['train', 'config.py', '--work-dir', 'run', *SHORT, 'train_dataloader.batch_size=2']) == 0
     record = json.loads(Path('run/run.json').read_text())
     assert record['state'] == 'finished' and record['last']['metrics']
     assert main(['test', 'run']) == 0

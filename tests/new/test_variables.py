@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from drawn_data import class_folders, label_map, maps, photo, roboflow
 from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.config import Config
 from properties import examples
 from test_large import photograph
-from test_new import class_folders, label_map, maps, photo, roboflow
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
