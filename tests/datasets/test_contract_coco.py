@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from contract import Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of
-from data_helpers import coco_dataset, config_of
-from drawn_data import NAMES, coco, seen
+from data_helpers import annotations_of, coco_config, make_coco
+from drawn_data import NAMES, seen
 from each import each
-from mmengine import Config
 from mmengine.structures import InstanceData
 from properties import VALUES, places, with_value
 from pycocotools import mask as rle
@@ -22,25 +21,6 @@ from mmlape.lab.datasets.formats.coco_file import are_outlines
 from mmlape.new.command import look
 
 # ---------------------------------------------------------------- the data and its perfect model
-
-
-def file_of(root: Path, split: str) -> Path:
-    return root / 'annotations' / f'instances_{split}2017.json'
-
-
-def make(root: Path) -> None:
-    """Write four images a split, with two objects each; masks are polygons."""
-    for split, numbers in (('train', range(4)), ('val', range(4, 8))):
-        coco(root, f'annotations/instances_{split}2017.json', f'{split}2017', numbers, True, f'{split}{{}}.png')
-
-
-def config(root: Path) -> Config:
-    pack, classes = dict(type='PackDetInputs'), dict(classes=NAMES)
-    evaluator = dict(type='mmlape.CocoMetric', ann_file=str(file_of(root, 'val')), metric=['bbox', 'segm'])
-    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), bbox_head=dict(num_classes=3))
-    return config_of(
-        'mmdet', f'{root}/', lambda split: coco_dataset(root, split, pack, metainfo=classes), evaluator, model=model
-    )
 
 
 def objects_of(pixels: np.ndarray) -> list[tuple[int, tuple[int, int, int, int], np.ndarray]]:
@@ -78,7 +58,7 @@ def require_learnt(sample: dict) -> None:
         assert mask is None or (mask.shape == size and np.array_equal(mask > 0, shown))
 
 
-COCO = Kind(make, config, answer, require_learnt, ('coco/bbox_mAP', 'coco/segm_mAP'))
+COCO = Kind(make_coco, coco_config, answer, require_learnt, ('coco/bbox_mAP', 'coco/segm_mAP'))
 
 # ---------------------------------------------------------------- changes
 
@@ -89,7 +69,7 @@ def content(change):
     def of_file(coco):
         change(coco)
 
-    return lambda root, split: edit_json(file_of(root, split), of_file)
+    return lambda root, split: edit_json(annotations_of(root, split), of_file)
 
 
 def first(**values):
@@ -181,7 +161,7 @@ def written(write):
     """A change of the bytes of the annotation file."""
 
     def change(root, split):
-        path = file_of(root, split)
+        path = annotations_of(root, split)
         path.write_bytes(write(path.read_bytes()))
 
     return change
@@ -201,7 +181,7 @@ def moved(root, split):
         for number, record in enumerate(coco['images']):
             record['file_name'] = (f'../{split}2017/' if number % 2 else f'{root}/{split}2017/') + record['file_name']
 
-    edit_json(file_of(root, split), change)
+    edit_json(annotations_of(root, split), change)
 
 
 def corners(box):
@@ -218,7 +198,7 @@ def boxes_only(cfg):
 
 def of_other_file(cfg):
     """A config whose evaluators have the annotation file of the training data."""
-    cfg.val_evaluator.ann_file = cfg.test_evaluator.ann_file = str(file_of(Path(cfg.data_root), 'train'))
+    cfg.val_evaluator.ann_file = cfg.test_evaluator.ann_file = str(annotations_of(Path(cfg.data_root), 'train'))
 
 
 def of_two_files(cfg):
@@ -393,11 +373,11 @@ def test_run_lengths_are_those_of_pycocotools():
 def test_any_value_in_any_field_is_read_or_named(tmp_path, monkeypatch):
     """By the check and by `mmlape new` alike: no traceback, and the line has file and field."""
     monkeypatch.chdir(tmp_path)
-    make(tmp_path)
-    file = file_of(tmp_path, 'train')
+    make_coco(tmp_path)
+    file = annotations_of(tmp_path, 'train')
     original = json.loads(file.read_text())
     del original['images'][1:], original['annotations'][1:]
-    cfg = config(tmp_path)
+    cfg = coco_config(tmp_path)
     for place, value in each(itertools.product(places(original), VALUES)):
         file.write_text(json.dumps(with_value(original, place, value)))
         issues = list(next(iter_sources(cfg)).structure_issues(complete=False))

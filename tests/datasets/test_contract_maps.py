@@ -11,10 +11,9 @@ import pytest
 import tifffile
 import torch
 from contract import Case, Kind, Perfect, Refused, Warned, hold, of_splits, pixels_of
-from data_helpers import config_of, folder_dataset, seg_dataset
-from drawn_data import NAMES, class_folders, maps, scene, seen, shown
+from data_helpers import folders_config, make_folders, make_maps, maps_config
+from drawn_data import NAMES, scene, seen
 from each import each
-from mmengine import Config
 from mmengine.structures import PixelData
 from mmpretrain.structures import DataSample
 from PIL import Image
@@ -29,27 +28,6 @@ from mmlape.lab.datasets.images import EITHER, STORED, Annotated, ImageLoader, o
 # ---------------------------------------------------------------- label maps, and their perfect model
 
 
-def make_maps(root: Path) -> None:
-    """Write four images a split; the ground has no label, and classes have the ids 1 to 3."""
-    for split, numbers in (('train', range(4)), ('val', range(4, 8))):
-        maps(
-            root, f'images/{split}/{{}}.png', f'labels/{split}/{{}}.png', numbers, ids=lambda number: shown(number) + 1
-        )
-    (root / 'classes.txt').write_text('\n'.join(NAMES) + '\n')
-
-
-def config_of_maps(root: Path) -> Config:
-    def dataset(split):
-        prefix = dict(img_path=f'images/{split}', seg_map_path=f'labels/{split}')
-        options = dict(img_suffix='.png', metainfo=dict(classes=NAMES), reduce_zero_label=True)
-        return seg_dataset(root, prefix, dict(type='PackSegInputs'), **options)
-
-    head = dict(num_classes=3, loss_decode=dict(type='CrossEntropyLoss'))
-    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), decode_head=head)
-    evaluator = dict(type='mmlape.IoUMetric', iou_metrics=['mIoU'])
-    return config_of('mmseg', root, dataset, evaluator, model=model)
-
-
 def answer_map(sample: dict):
     labels = torch.from_numpy(seen(pixels_of(sample)).clip(0))
     sample['data_samples'].pred_sem_seg = PixelData(data=labels[None])
@@ -62,22 +40,9 @@ def require_map(sample: dict) -> None:
     np.testing.assert_array_equal(sample['data_samples'].gt_sem_seg.data[0].numpy(), np.where(shown < 0, 255, shown))
 
 
-MAPS = Kind(make_maps, config_of_maps, answer_map, require_map, ('mIoU', 'aAcc'), 100.0)
+MAPS = Kind(make_maps, maps_config, answer_map, require_map, ('mIoU', 'aAcc'), 100.0)
 
 # ---------------------------------------------------------------- folders of classes, and their perfect model
-
-
-def make_folders(root: Path) -> None:
-    """Write two images of each class and split."""
-    class_folders(root, 'train', 'val', count=2, name='{}{}.png')
-
-
-def config_of_folders(root: Path) -> Config:
-    def dataset(split):
-        return folder_dataset(root, split, dict(type='PackInputs'), metainfo=dict(classes=NAMES))
-
-    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), head=dict(num_classes=3))
-    return config_of('mmpretrain', root, dataset, dict(type='Accuracy', topk=(1,)), model=model)
 
 
 def class_shown(sample: dict) -> int:
@@ -96,7 +61,7 @@ def require_class(sample: dict) -> None:
     assert sample['data_samples'].gt_label.tolist() == [class_shown(sample)]
 
 
-CLASS_FOLDERS = Kind(make_folders, config_of_folders, answer_class, require_class, ('accuracy/top1',), 100.0)
+CLASS_FOLDERS = Kind(make_folders, folders_config, answer_class, require_class, ('accuracy/top1',), 100.0)
 
 # ---------------------------------------------------------------- changes
 
@@ -243,7 +208,9 @@ def named(*names):
     return {
         **{f'{split}_dataloader.dataset.metainfo.classes': names for split in SPLITS},
         'model.decode_head.num_classes': len(names),
+        'model.auxiliary_head.0.num_classes': len(names),
         'model.head.num_classes': len(names),
+        'data_preprocessor.num_classes': len(names),
     }
 
 
@@ -581,7 +548,7 @@ def test_the_colours_of_a_tiff_are_those_of_its_bands(tmp_path):
 def test_a_test_with_other_options_than_the_validation_is_checked(tmp_path):
     """Of the same files."""
     make_maps(tmp_path)
-    cfg = config_of_maps(tmp_path)
+    cfg = maps_config(tmp_path)
     assert [summary.split for summary in full_check(cfg, SPLITS).summaries] == ['train', 'val']
     cfg.test_dataloader.dataset.reduce_zero_label = False
     [group, *_] = full_check(cfg, SPLITS).errors

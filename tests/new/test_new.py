@@ -414,7 +414,7 @@ def test_the_share_of_ignored_pixels_is_told_above_a_half(rows):
         trained = [np.asarray(Image.open(f'{folder}/{sample.file}')) for sample in found.of_split['train']]
     told = [line for line in found.remarks() if 'pixels are ignored' in line]
     share = (np.concatenate([*map(np.ravel, trained)]) == 255).mean()
-    assert [line.startswith(f'warning: {share:.1%} of') for line in told] == [True] * (share > 0.5)
+    assert [line.startswith(f'warning: {share:.1%} of') for line in told] == [True] * int(share > 0.5)
 
 
 def test_sixteen_regions_an_object_rounded_up_to_a_power_of_two():
