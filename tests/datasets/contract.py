@@ -30,11 +30,11 @@ from mmlape.lab.datasets.transforms import guard_loading, load_again
 class Refused:
     """One line with all these words, by check-data and by train or test, in whichever file it is.
 
-    With ``in_images`` what is wrong shows in an image that the quick check may not have opened: then the loader stops
-    with the same words.
+    Without words it is the line that is recorded, see `told`. With ``in_images`` what is wrong shows in an image that
+    the quick check may not have opened: then the loader stops, too.
     """
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = ()
     in_images: bool = False
     splits: tuple[str, ...] = ('train', 'val')
 
@@ -90,8 +90,8 @@ of_splits = pytest.mark.parametrize(
 """`make test` changes one split, validation where it can be: training and testing read it. A release changes both."""
 
 
-def hold(case: Case, kind: Kind, folder: Path, every_split: bool) -> None:
-    """Assert what becomes of a case, of a refused one for each split or for the last one."""
+def hold(case: Case, kind: Kind, folder: Path, every_split: bool) -> list[str]:
+    """Assert what becomes of a case, a refused one in each split or in the last one; return lines to be recorded."""
     original = folder / 'original'
     if not original.exists():
         kind.make(original)
@@ -99,8 +99,8 @@ def hold(case: Case, kind: Kind, folder: Path, every_split: bool) -> None:
     if isinstance(case.outcome, Refused):
         for split in case.outcome.splits[0 if every_split else -1 :]:
             cfg = _changed(case, kind, original, root, (split,))
-            _require_refusal(cfg, split, case.outcome)
-        return
+            told = _require_refusal(cfg, split, case.outcome)
+        return [f'{case}: {line.replace(str(root), "data")}' for line in told]
     cfg = _changed(case, kind, original, root, ('train', 'val'))
     warned = isinstance(case.outcome, Warned)
     _require_acceptance(cfg, case.outcome.words if warned else ())
@@ -112,6 +112,7 @@ def hold(case: Case, kind: Kind, folder: Path, every_split: bool) -> None:
     if wanted is not None:
         found = {name: scores[name] for name in kind.scores if name in scores}
         assert found and found == pytest.approx(dict.fromkeys(found, wanted), abs=1e-6), found
+    return []
 
 
 def _changed(case: Case, kind: Kind, original: Path, root: Path, splits: tuple[str, ...]) -> Config:
@@ -126,19 +127,27 @@ def _changed(case: Case, kind: Kind, original: Path, root: Path, splits: tuple[s
     return cfg
 
 
-def _require_refusal(cfg: Config, split: str, outcome: Refused) -> None:
+def _require_refusal(cfg: Config, split: str, outcome: Refused) -> list[str]:
+    """Assert that each command refuses data in the same words, and return these where they are to be recorded."""
     command = (lambda: checks.check_data(cfg, ('test',))) if split == 'val' else (lambda: _of_train(cfg))
-    messages = [example for group in checks.full_check(cfg, SPLITS).errors for example in group.examples]
-    _require_words(outcome.words, messages)
+    report = checks.full_check(cfg, ('train', 'test') if split == 'val' else SPLITS)
+    messages = [example for group in report.errors for example in group.examples]
     with pytest.raises(DataError) as caught:
         command()
-    _require_words(outcome.words, [str(caught.value)])
+    told = [str(caught.value)]
     if outcome.in_images:
         with patch.object(checks, 'SAMPLE', 0):
             command()
         with pytest.raises(DataError) as caught:
             list(loaded(cfg, 'train' if split == 'train' else 'test'))
-        _require_words(outcome.words, [str(caught.value)])
+        told += [str(caught.value)] * (str(caught.value) not in told)
+    if outcome.words:
+        for lines in (messages, *([line] for line in told)):
+            _require_words(outcome.words, lines)
+        return []
+    assert any(told[0].startswith(message) for message in messages), (told, messages)
+    assert not any('\n' in line for line in told)
+    return told
 
 
 def _require_acceptance(cfg: Config, words: tuple[str, ...]) -> None:

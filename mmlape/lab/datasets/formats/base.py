@@ -43,7 +43,7 @@ def below_here(path: str) -> str:
 
 @dataclass
 class DataIssue:
-    """Something wrong with a dataset; in a report all of one kind in a split, of which the message is the first one's."""
+    """Something wrong with a dataset; in a report all of one kind in a split, with the message of the first."""
 
     severity: str  # `ERROR` for what ends or spoils a run, `WARNING` for what a person should know
     topic: str  # a few words that similar issues share
@@ -349,7 +349,7 @@ class DataSource:
 def _near(path: str) -> str:
     """Return the remark that a file or folder of almost this name exists; '' without any."""
     folder, name = os.path.split(path.rstrip('/'))
-    return other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+    return other_form(name, {*os.listdir(folder)} - {name}) if os.path.isdir(folder) else ''
 
 
 def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:
