@@ -1,17 +1,41 @@
-"""Exports as annotation tools write them are read as they are, or an error names the file: no folders of classes."""
+"""What a folder is: exports as tools write them, damaged ones, and frames of one video.
+
+They are read as they are, or an error names the file, and books balance; a clip is in one part of the division.
+"""
 
 import json
+import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_data import NAMES, class_folders, maps, photo, regions, roboflow, yolo
+from drawn_data import (
+    NAMES,
+    class_folders,
+    coco,
+    labelme,
+    listed_maps,
+    maps,
+    photo,
+    public_coco,
+    regions,
+    roboflow,
+    split_maps,
+    voc,
+    yolo,
+)
 from each import each
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image, TiffImagePlugin
+from properties import examples
 from test_new import contents
 
 from mmlape.errors import DataError
+from mmlape.new.clips import divide as divide_names
+from mmlape.new.clips import find_clips
 from mmlape.new.command import look
 
 LAYOUTS = ('{}/{}', 'images/{}_{}', 'train/{}_{}', 'train/{}/{}', 'ds/img/{}_{}')
@@ -191,3 +215,178 @@ def test_one_class_beside_no_data_says_how_both_are_learnt(tmp_path):
     ):
         look(tmp_path)
     assert look(tmp_path, background=True).classes == ('class 0', 'class 1')
+
+
+FORMS = {
+    'label maps': lambda root: listed_maps(root, NAMES),
+    'label maps by split': split_maps,
+    "COCO's form": lambda root: roboflow(root, True),
+    "COCO's folders": public_coco,
+    "COCO's form, one file": lambda root: coco(root, 'all.json', 'images', range(12)),
+    "YOLO's form": yolo,
+    "YOLO's form, without data.yaml": lambda root: yolo(root, '{split}', '{split}', described=False),
+    "Pascal VOC's form": voc,
+    "LabelMe's form": labelme,
+    'class folders': lambda root: class_folders(root, 'train', 'val'),
+}
+IMAGES, MAPS = ('.jpg',), ('.png',)
+EXTRA = {
+    'README.md': b'# nuts and bolts',
+    'version.json': b'{"version": 3}',
+    'Thumbs.db': b'\0\1',
+    'labels/notes.csv': b'a,b\n1,2\n',
+    'settings.yaml': b'lr: 0.1\n',
+}
+
+
+def annotations(root: Path) -> list[Path]:
+    return [file for file in sorted(root.rglob('*')) if file.is_file() and file.suffix not in IMAGES]
+
+
+def texts(root: Path) -> list[Path]:
+    return [file for file in annotations(root) if file.suffix not in MAPS]
+
+
+def damage(root: Path, kind: str, choose) -> set[str]:
+    """Damage a file of a folder, and return its name and those of the files that the fault may be seen in."""
+    kept = [file for file in texts(root) if file.suffix in ('.json', '.xml', '.yaml', '.txt')]
+    images = [file for file in sorted(root.rglob('*')) if file.suffix in IMAGES]
+    if kind == 'extra files':
+        for name, content in EXTRA.items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_bytes(content)
+        return set()
+    if kind == 'image removed':
+        image = choose(images)
+        image.unlink()
+        return {image.name}
+    if kind == 'image added':
+        photo(choose(images).with_name('another.jpg'))
+        return set()
+    if kind == 'image twice':
+        image = choose(images)
+        photo(image.with_suffix('.bmp'))
+        return set()
+    file = choose((annotations(root) if kind in ('cut off', 'annotation removed') else kept) or images)
+    content = file.read_bytes()
+    if kind == 'annotation removed':
+        file.unlink()
+    elif kind == 'cut off':
+        begin = content.find(b'train:') + 6  # a description without its splits is another program's
+        file.write_bytes(content[: choose(range(max(begin, 1), max(begin + 1, 2, len(content) - 8)))])
+    elif kind == 'BOM':
+        file.write_bytes(b'\xef\xbb\xbf' + content)
+    elif kind == 'another encoding':
+        file.write_bytes(content.replace(b'cat', 'k\u00e4tz'.encode('latin-1')).replace(b'0.', '\u732b'.encode('gbk')))
+    elif kind == 'in a list' and file.suffix == '.json':
+        file.write_bytes(b'[' + content + b']')
+    elif kind == 'key removed' and file.suffix == '.json':
+        values = json.loads(content)
+        values.pop(choose(sorted(values)))
+        file.write_text(json.dumps(values))
+    elif kind == 'key removed' and file.suffix == '.xml':
+        tag = choose(['name', 'bndbox', 'xmin', 'object'])
+        file.write_bytes(content.replace(f'<{tag}>'.encode(), b'<other>').replace(f'</{tag}>'.encode(), b'</other>'))
+    return {file.name}
+
+
+KINDS = (
+    'extra files', 'image removed', 'image added', 'image twice', 'cut off', 'annotation removed', 'BOM',
+    'another encoding', 'in a list', 'key removed',
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def folders(tmp_path_factory):
+    roots = {}
+    for form, make in FORMS.items():
+        roots[form] = tmp_path_factory.mktemp('whole') / 'data'
+        make(roots[form])
+    return roots
+
+
+@settings(max_examples=60, deadline=None)
+@given(form=st.sampled_from(sorted(FORMS)), kind=st.sampled_from(KINDS), draw=st.data())
+def test_a_fault_is_named_or_the_books_balance(folders, tmp_path_factory, form, kind, draw):
+    root = tmp_path_factory.mktemp('damaged') / 'data'
+    shutil.copytree(folders[form], root)
+    whole = look(folders[form])
+    names = damage(root, kind, lambda items: draw.draw(st.sampled_from(items)))
+    try:
+        found = look(root)
+    except DataError as error:
+        # an annotation that is not there cannot be named
+        assert kind == 'annotation removed' or any(Path(name).stem in str(error) for name in names), (names, error)
+        return
+    finally:
+        shutil.rmtree(root)
+    for book in found.books():
+        assert book.total == sum(book.used.values()) + book.left_out.total()
+    assert found.images()['train'] <= whole.images()['train'] + (kind in ('image added', 'image twice'))
+    # a list of names that lacks its end is a list of names
+    if kind != 'annotation removed' and (kind, names) != ('cut off', {'classes.txt'}):
+        assert (found.task, found.form, found.classes) == (whole.task, whole.form, whole.classes)
+        assert found.images().keys() == whole.images().keys()
+
+
+CLIPS = st.lists(st.integers(1, 30), min_size=1, max_size=6).filter(lambda counts: sum(counts) >= 4)
+FRAMES = st.sampled_from(
+    ['{video}/{frame:06}.jpg', 'a/DJI_{video:04}_{frame}.jpg', 'v{video}-{frame:03}_jpg.rf.{hashed:x}.jpg',
+     '{hashed:08x}-film{video}_frame {frame}.png', '{video}_{frame}_1080p.jpg']
+)  # fmt: skip
+
+
+@examples()
+@given(counts=CLIPS, name=FRAMES, seed=st.integers(0, 99), data=st.data())
+def test_a_clip_is_in_one_part_or_gives_a_block_without_a_gap(counts, name, seed, data):
+    clips = [
+        [name.format(video=video, frame=frame, hashed=16**7 + 10**6 * video + frame * 7919) for frame in range(count)]
+        for video, count in enumerate(counts)
+    ]
+    images = data.draw(st.permutations([image for clip in clips for image in clip]))
+    chosen = divide_names(images, [{'a'}] * len(images), seed)
+    held = {images[place] for part in chosen for place in part}
+    assert sum(map(len, chosen)) == len(held) and 0 < len(held) <= max(0.5 * len(images), 1)
+    cut = [clip for clip in clips if 0 < len(held & {*clip}) < len(clip)]
+    for clip in cut:
+        assert clip[-len(held & {*clip}) :] == sorted(held & {*clip}, key=clip.index)
+    total, target = len(images), round(0.2 * len(images))
+    if cut and len(counts) > 1:
+        assert not [count for count in counts if target <= count <= total / 2], 'a complete clip would do'
+
+
+@examples()
+@given(count=st.integers(4, 40), seed=st.integers(0, 99), alike=st.booleans())
+def test_images_with_nothing_in_common_are_drawn(count, seed, alike):
+    words = [f'{chr(97 + place // 26)}{chr(97 + place % 26)}' for place in range(count)]
+    assert find_clips(words) == [[place] for place in range(count)]
+    labels = [{'a' if alike else word} for word in words]
+    assert len(divide_names(words, labels, seed)) == max(1, round(0.2 * count))
+
+
+@examples()
+@given(counts=st.lists(st.integers(2, 12), min_size=2, max_size=3), seed=st.integers(0, 9))
+def test_classes_that_were_photographed_one_after_another_are_in_both_parts(counts, seed):
+    """The opposite fault: a block from the end of all photographs would be the last class alone."""
+    labels = [{place} for place, count in enumerate(counts) for _ in range(count)]
+    images = [f'IMG_{place:04}.jpg' for place in range(len(labels))]
+    if len(images) < 10:
+        return
+    held = {place for clip in divide_names(images, labels, seed) for place in clip}
+    trained = set().union(*(labels[place] for place in range(len(images)) if place not in held))
+    assert trained == {*range(len(counts))}
+
+
+@pytest.mark.parametrize('make', [maps, class_folders])
+def test_the_books_balance_and_the_note_names_what_is_held_back(make, tmp_path):
+    make(tmp_path)
+    found = look(tmp_path)
+    found.divide(None, 0)
+    for book in found.books():
+        assert book.total == sum(book.used.values()) + book.left_out.total() and book.used['val']
+    assert make is maps or found.counts.total() == len(found.of_split['train'])
+    if make is maps:
+        (note,) = found.remarks()
+        assert 'images/06.jpg to 07.jpg are for validation; --split random' in note
+    parts = [Counter(Path(sample.image).parent for sample in part) for part in found.of_split.values()]
+    assert parts[0].keys() == parts[1].keys()
