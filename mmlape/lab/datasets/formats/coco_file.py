@@ -4,27 +4,20 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats.base import DataIssue, error, shorten, warning
-from mmlape.lab.decoding import LARGEST
+from mmlape.lab.decoding import LARGEST, FieldRule
 
 FORM = 'COCO has x, y, width, height in pixels'
 POLYGONS = 'COCO has a list of polygons, [[x1, y1, x2, y2, ...], ...]'
-
-
-class Field(NamedTuple):
-    """What a field must hold where it is not null: all its values are asked at once, as COCO has millions."""
-
-    expected: str
-    fit: Callable[[list], bool]
 
 
 def are_numbers(values: list) -> bool:
@@ -92,9 +85,9 @@ def _uncompressed(text: str) -> list[int] | None:
     return runs.tolist()
 
 
-ID = Field('a number or a text', are_ids)
-NAME = Field('a text of one line', are_names)
-SIDE = Field('a number of pixels', lambda values: are_numbers(values) and min(values, default=1) > 0)
+ID = FieldRule('a number or a text', are_ids)
+NAME = FieldRule('a text of one line', are_names)
+SIDE = FieldRule('a number of pixels', lambda values: are_numbers(values) and min(values, default=1) > 0)
 FIELDS = dict(
     images=dict(id=ID, file_name=NAME, height=SIDE, width=SIDE),
     categories=dict(id=ID, name=NAME),
@@ -102,13 +95,18 @@ FIELDS = dict(
         id=ID,
         image_id=ID,
         category_id=ID,
-        bbox=Field('four finite numbers', are_boxes),
-        area=Field('a finite number', are_numbers),
-        iscrowd=Field('0 or 1', lambda values: {*map(type, values)} <= {int, float, bool} and {*values} <= {0, 1}),
-        segmentation=Field('polygons of pairs of finite numbers, or run lengths that sum to their size', are_outlines),
+        bbox=FieldRule('four finite numbers', are_boxes),
+        area=FieldRule('a finite number', are_numbers),
+        iscrowd=FieldRule('0 or 1', lambda values: {*map(type, values)} <= {int, float, bool} and {*values} <= {0, 1}),
+        segmentation=FieldRule(
+            'polygons of pairs of finite numbers, or run lengths that sum to their size', are_outlines
+        ),
     ),
 )
-"""What the entries of each list must hold; which of them an annotation must have depends on what it is for."""
+"""What the entries of each list must hold; which of them an annotation must have depends on what it is for.
+
+A rule is asked of all values of a field that are not null at once, as COCO has millions.
+"""
 
 
 def read_coco(path: str) -> dict[str, Any]:
@@ -154,12 +152,12 @@ def require_form(content: Any, path: str) -> None:
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
 
 
-def _misfit(values: list, name: str, field: Field, required: bool) -> str | None:
+def _misfit(values: list, name: str, field: FieldRule, required: bool) -> str | None:
     """Say which values of a field do not fit it; None if all do."""
     given = [value for value in values if value is not None]
-    if field.fit(given) and (len(given) == len(values) or not required):
+    if field.fits(given) and (len(given) == len(values) or not required):
         return None
-    wrong = [at for at, value in enumerate(values) if (required if value is None else not field.fit([value]))]
+    wrong = [at for at, value in enumerate(values) if (required if value is None else not field.fits([value]))]
     value = values[wrong[0]]
     text = json.dumps(value, ensure_ascii=False)
     is_what = (
