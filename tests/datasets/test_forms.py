@@ -22,6 +22,7 @@ from drawn_data import (
     labelme,
     listed_maps,
     maps,
+    picture,
     public_coco,
     roboflow,
     seen,
@@ -95,6 +96,14 @@ def label_studio(root: Path) -> None:
     (root / 'notes.json').write_text(json.dumps(dict(categories=categories, info=dict(contributor='Label Studio'))))
 
 
+def mixed_maps(root: Path) -> None:
+    """Images of two suffixes, and one without a map."""
+    maps(root)
+    picture(root / 'images/new.jpg', 9)
+    picture(root / 'images/00.png', 0)
+    (root / 'images/00.jpg').unlink()
+
+
 def roboflow_masks(root: Path) -> None:
     for split, numbers in (('train', range(8)), ('valid', range(8, 12))):
         name = f'{split}{{}}_jpg.rf.0a'
@@ -156,6 +165,7 @@ LAYOUTS = {
         'splits by folder': of_maps(split_maps, images=9),
         'one folder, same stem': of_maps(lambda root: maps(root, 'all/{}.jpg', 'all/{}.png')),
         'one folder, a word behind': of_maps(lambda root: maps(root, 'all/{}.png', 'all/{}_mask.png')),
+        'two suffixes': of_maps(mixed_maps),
         'palette': of_maps(lambda root: maps(root, mode='P')),
         'names': of_maps(lambda root: listed_maps(root, NAMES), NAMES),
         'names, none for 0': of_maps(lambda root: listed_maps(root, NAMES[:2]), ('background', *NAMES[:2])),
@@ -248,6 +258,7 @@ def test_what_was_drawn_is_found_accepted_and_read(task, name, tmp_path, monkeyp
             else:
                 (CLASS_FOLDERS if task == 'classes' else COCO).require_learnt(sample)
     assert len(paths) == len({*paths}) == layout.images
+    assert task != 'segmentation' or all(Path(path).is_symlink() for path in paths)
     for file in Path('data_data').glob('*.json') if name == 'no area' else ():
         annotations = json.loads(file.read_text())['annotations']
         assert annotations and all(one['area'] == one['bbox'][2] * one['bbox'][3] for one in annotations)

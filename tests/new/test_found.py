@@ -149,13 +149,6 @@ def test_another_file_beside_annotations_is_left(tmp_path):
     assert contents(look(tmp_path)) == before
 
 
-def test_files_that_number_the_classes_differently_are_an_error(tmp_path):
-    yolo(tmp_path, described=False)
-    (tmp_path / 'data.yaml').write_text('names: [dog, cat, hat]\n')
-    with pytest.raises(DataError, match="the class 0 has different names in data.yaml .'dog'. and classes.txt"):
-        look(tmp_path)
-
-
 def test_a_category_without_objects_is_no_class(tmp_path):
     """Roboflow's first one is the parent of the others; one of a single split stays."""
     roboflow(tmp_path)
@@ -201,20 +194,6 @@ def test_what_a_raster_calls_no_data_is_not_learnt_unless_its_owner_names_it(dty
     for number, values in drawn.items():
         labels = np.array(Image.open(Path(part['data_prefix']['seg_map_path'], f'{number}.png')))
         np.testing.assert_array_equal(labels == 255, (values == nothing) & (not learnt))
-
-
-def test_one_class_beside_no_data_says_how_both_are_learnt(tmp_path):
-    """As QGIS rasterises polygons: 0 is the value without data."""
-    maps(tmp_path, labels='labels/{:02}.tif', convert=lambda ids: np.minimum(ids, 1))
-    for file in (tmp_path / 'labels').iterdir():
-        tags = TiffImagePlugin.ImageFileDirectory_v2()
-        tags[42113] = '0'
-        Image.open(file).copy().save(file, tiffinfo=tags)
-    with pytest.raises(
-        DataError, match='the id 1 only, beside no data; where that is 0, --background class learns it'
-    ):
-        look(tmp_path)
-    assert look(tmp_path, background=True).classes == ('class 0', 'class 1')
 
 
 FORMS = {

@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,10 @@ from drawn_data import (
     maps,
     objects_of,
     photo,
-    picture,
     regions,
     roboflow,
     voc,
+    write,
     write_list,
     yolo,
 )
@@ -38,7 +39,7 @@ from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATASETS, init_default_scope
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 from properties import examples
 from told import assert_told
 
@@ -77,35 +78,6 @@ def test_each_value_gets_the_name_beside_it(convert, names, background, drawn, t
             labels = np.array(Image.open(Path(file, f'{number:02}.png'))).astype(int)
             for value, label in {*zip(regions(number).ravel().tolist(), labels.ravel().tolist())}:
                 assert drawn[value] == (None if label == 255 else found.classes[label])
-
-
-@pytest.mark.parametrize(
-    ('convert', 'names', 'message'),
-    [
-        (lambda ids: ids, ['a'], '1 names for the values 0, 1, 2: which is which. --classes 0=NAME 1=NAME 2=NAME'),
-        (lambda ids: ids, list('abcd'), '4 names for the values 0, 1, 2'),
-        (lambda ids: HUES[ids], ['a', 'b'], r'0,90,255, 200,30,0: which is which. --classes 0=NAME NAME=0,90,255'),
-        (lambda ids: ids, ['1=a'], 'label maps have 0, 2, which have no name in --classes'),
-        (lambda ids: ids, ['1=a', 'b'], "'b' has neither number nor colour, as others have: write 1=b"),
-        (lambda ids: ids, ['1=a', '1=b'], 'names a number or a colour more than once'),
-    ],
-)
-def test_names_that_fit_in_several_ways_are_asked_for(convert, names, message, tmp_path):
-    maps(tmp_path, convert=convert)
-    with pytest.raises(DataError, match=message):
-        look(tmp_path, names=names)
-
-
-def test_images_of_two_suffixes_are_linked_and_those_without_a_map_reported(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    maps(Path('data'))
-    photo(Path('data/images/new.jpg'))
-    picture(Path('data/images/00.png'), 0)
-    Path('data/images/00.jpg').unlink()
-    written('data', '--iters', '20')
-    assert 'no annotation: 1' in capsys.readouterr().out
-    assert sum(len(Path(f'data_data/{split}.txt').read_text().split()) for split in ('train', 'val')) == 8
-    assert all(path.is_symlink() for path in Path('data_data/images').iterdir())
 
 
 # boxes ---------------------------------------------------------------------------------------------------------------
@@ -358,6 +330,24 @@ def redraw(file: Path, kind: str) -> None:
     file.write_text(json.dumps(content))
 
 
+def as_rasters(root: Path) -> None:
+    """Write label maps as QGIS rasterises polygons: 0 is the value without data."""
+    for file in (root / 'labels').iterdir():
+        tags = TiffImagePlugin.ImageFileDirectory_v2()
+        tags[42113] = '0'
+        Image.open(file).save(file.with_suffix('.tif'), tiffinfo=tags)
+        file.unlink()
+
+
+OF_NAMES: list[tuple[Callable[[np.ndarray], np.ndarray], list[str]]] = [
+    (lambda ids: ids, ['a']),
+    (lambda ids: ids, list('abcd')),
+    (lambda ids: HUES[ids], ['a', 'b']),
+    (lambda ids: ids, ['1=a']),
+    (lambda ids: ids, ['1=a', 'b']),
+    (lambda ids: ids, ['1=a', '1=b']),
+]
+"""Values of label maps, and names for them that fit in several ways, or in none."""
 WRONG: dict[str, Callable[[Path], object]] = {
     'empty': lambda root: root.mkdir(),
     'images alone': lambda root: [photo(root / f'{number}.jpg') for number in range(5)],
@@ -386,17 +376,24 @@ WRONG: dict[str, Callable[[Path], object]] = {
         yolo(root),
         (root / 'labels/train/00.txt').write_text('999999999 .5 .5 .1 .1'),
     ),
+    'two numberings': lambda root: (
+        yolo(root, described=False),
+        write(root / 'data.yaml', 'names: [dog, cat, hat]\n'),
+    ),
+    'one class beside no data': lambda root: (maps(root, convert=lambda ids: np.minimum(ids, 1)), as_rasters(root)),
     'a broken image': lambda root: (maps(root), (root / 'images/03.jpg').write_bytes(b'x')),
 }
 
 
 def test_what_is_wrong_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     told = []
-    for number, (case, make) in each(enumerate(WRONG.items())):
+    cases = [(case, make, []) for case, make in WRONG.items()]
+    cases += [(' '.join(names), partial(maps, convert=of), ['--classes', *names]) for of, names in OF_NAMES]
+    for number, (case, make, options) in each(enumerate(cases)):
         (folder := tmp_path / f'{number}').mkdir()
         monkeypatch.chdir(folder)
         make(Path('data'))
-        assert main(['new', 'data', '--model', 'mini']) == 1
+        assert main(['new', 'data', '--model', 'mini', *options]) == 1
         told.append(f'{case}: {capsys.readouterr().err.strip().splitlines()[-1]}')
         assert sorted(path.name for path in folder.iterdir()) == ['data']
     assert_told('new-refused', '\n'.join(told))
