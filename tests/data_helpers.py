@@ -1,25 +1,23 @@
-"""Configs of the mini data in each format, and ways to break and to read it."""
+"""Small valid data of each format with their configs, and ways to break and to read what is on disk."""
 
 import hashlib
-import json
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from drawn_data import NAMES, class_folders, coco, maps, shown
 from mmengine import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.datasets.mini.make import ADE_CLASSES
-from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
-
-FOLDERS = tuple(sorted(DIGIT_NAMES))
-
 
 KEPT = dict(serialize_data=False)
 """Of a dataset: samples as they are, as MMEngine collects garbage wherever it makes bytes of them."""
+NUMBERS = {'train': range(4), 'val': range(4, 8)}
+LOAD = dict(type='LoadImageFromFile')
 
 
 def config_of(scope: str, root, dataset, evaluator: dict, **others) -> Config:
@@ -30,87 +28,80 @@ def config_of(scope: str, root, dataset, evaluator: dict, **others) -> Config:
     return Config(dict(default_scope=scope, data_root=str(root), **loaders, **evaluators, **others))
 
 
-def coco_dataset(root, split: str, *more: dict, **options) -> dict:
-    """A dataset of COCO's layout, whose pipeline loads images, boxes and masks."""
-    load = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True), *more]
-    return dict(
-        type='CocoDataset',
-        data_root=f'{root}/',
-        ann_file=f'annotations/instances_{split}2017.json',
-        data_prefix=dict(img=f'{split}2017/'),
-        test_mode=split == 'val',
-        pipeline=load,
-        **KEPT,
-        **options,
-    )
+def named(names) -> dict:
+    """Options of a dataset with classes of its own."""
+    return dict(metainfo=dict(classes=names)) if names else {}
 
 
-def coco_cfg(root, classes=DIGIT_NAMES, num_classes=10):
-    named = dict(metainfo=dict(classes=classes)) if classes else {}
+def annotations_of(root: Path, split: str) -> Path:
+    return root / 'annotations' / f'instances_{split}2017.json'
 
+
+def make_coco(root: Path) -> None:
+    """Write four images a split, with two objects each; masks are polygons."""
+    for split, numbers in NUMBERS.items():
+        coco(root, f'annotations/instances_{split}2017.json', f'{split}2017', numbers, True, f'{split}{{}}.png')
+
+
+def coco_config(root, names=NAMES, count: int = 3) -> Config:
     def dataset(split):
-        one = coco_dataset(root, split, **named)
-        return dict(type='RepeatDataset', times=2, dataset=one) if split == 'train' else one
+        pipeline = [LOAD, dict(type='LoadAnnotations', with_bbox=True, with_mask=True), dict(type='PackDetInputs')]
+        paths = dict(ann_file=f'annotations/instances_{split}2017.json', data_prefix=dict(img=f'{split}2017/'))
+        options = dict(paths, data_root=f'{root}/', test_mode=split == 'val', pipeline=pipeline, **KEPT)
+        return dict(type='CocoDataset', **options, **named(names))
 
-    evaluator = dict(type='CocoMetric', ann_file=f'{root}/annotations/instances_val2017.json')
-    heads = dict(
-        bbox_head=dict(num_classes=num_classes),
-        mask_head=[dict(num_classes=num_classes)],
-        semantic_head=dict(num_classes=183),
-    )
+    file = f'{root}/annotations/instances_val2017.json'
+    evaluator = dict(type='mmlape.CocoMetric', ann_file=file, metric=['bbox', 'segm'])
+    head = dict(num_classes=count)
+    heads = dict(bbox_head=head, mask_head=[dict(head)], semantic_head=dict(num_classes=183))
     backbone = dict(type='mmlape.ViTAdapter')
     model = dict(type='MaskRCNN', backbone=backbone, rpn_head=dict(num_classes=1), roi_head=heads)
-    cfg = config_of('mmdet', f'{root}/', dataset, evaluator, model=model)
-    cfg.test_evaluator = [evaluator]
-    return cfg
+    return config_of('mmdet', f'{root}/', dataset, evaluator, model=model)
 
 
-def seg_dataset(root, prefix: dict, *more: dict, **options) -> dict:
-    """A dataset of images and label maps."""
-    load = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), *more]
-    fixed = dict(type='BaseSegDataset', data_root=str(root), data_prefix=prefix, pipeline=load, **KEPT)
-    return dict(fixed, **options)
+def make_maps(root: Path) -> None:
+    """Write four images a split; the ground has no label, and classes have the ids 1 to 3."""
+    for split, numbers in NUMBERS.items():
+        maps(
+            root, f'images/{split}/{{}}.png', f'labels/{split}/{{}}.png', numbers, ids=lambda number: shown(number) + 1
+        )
+    (root / 'classes.txt').write_text('\n'.join(NAMES) + '\n')
 
 
-def ade_cfg(root, type='BaseSegDataset', num_classes=12, **options):
-    if type == 'BaseSegDataset':
-        options = dict(dict(metainfo=dict(classes=ADE_CLASSES), reduce_zero_label=True), **options)
-
+def maps_config(root, names=NAMES, count: int = 3, **options) -> Config:
     def dataset(split):
-        folder = dict(train='training', val='validation')[split]
-        prefix = dict(img_path=f'images/{folder}', seg_map_path=f'annotations/{folder}')
-        return seg_dataset(root, prefix, type=type, **options)
+        prefix = dict(img_path=f'images/{split}', seg_map_path=f'labels/{split}')
+        pipeline = [LOAD, dict(type='LoadAnnotations'), dict(type='PackSegInputs')]
+        fixed = dict(type='BaseSegDataset', data_root=str(root), data_prefix=prefix, pipeline=pipeline, **KEPT)
+        return dict(fixed, img_suffix='.png', **dict(reduce_zero_label=True, **options), **named(names))
 
-    head, backbone = dict(num_classes=num_classes), dict(type='mmlape.VisionTransformer', patch_size=16)
-    model = dict(backbone=backbone, decode_head=head, auxiliary_head=[head])
-    return config_of('mmseg', root, dataset, dict(type='IoUMetric'), model=model)
-
-
-def folder_dataset(root, split: str, *more: dict, **options) -> dict:
-    """A dataset of a folder for each class."""
-    load = [dict(type='LoadImageFromFile'), *more]
-    return dict(dict(type='CustomDataset', data_root=str(root), data_prefix=split, pipeline=load, **KEPT), **options)
+    head = dict(num_classes=count, loss_decode=dict(type='CrossEntropyLoss'))
+    backbone = dict(type='mmlape.VisionTransformer', patch_size=16)
+    model = dict(backbone=backbone, decode_head=head, auxiliary_head=[dict(num_classes=count)])
+    return config_of('mmseg', root, dataset, dict(type='mmlape.IoUMetric', iou_metrics=['mIoU']), model=model)
 
 
-def folder_cfg(root, type='CustomDataset', num_classes=10, **options):
+def make_folders(root: Path) -> None:
+    """Write two images of each class and split."""
+    class_folders(root, 'train', 'val', count=2, name='{}{}.png')
+
+
+def folders_config(root, names=NAMES, count: int = 3, **options) -> Config:
     def dataset(split):
-        return folder_dataset(root, split, type=type, **options)
+        paths = dict(data_root=str(root), data_prefix=split, pipeline=[LOAD, dict(type='PackInputs')], **KEPT)
+        return dict(dict(type='CustomDataset', **paths), **options, **named(names))
 
-    head = dict(num_classes=num_classes)
-    model = dict(backbone=dict(type='VisionTransformer'), head=head)
-    return config_of('mmpretrain', root, dataset, dict(type='Accuracy'), model=model, data_preprocessor=head)
+    head = dict(num_classes=count)
+    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), head=head)
+    return config_of(
+        'mmpretrain', root, dataset, dict(type='Accuracy', topk=(1,)), model=model, data_preprocessor=dict(head)
+    )
 
 
 def refusal(cfg, **options):
     with pytest.raises(DataError) as caught:
         check_data(cfg, **options)
     return str(caught.value)
-
-
-def edit(path, change):
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
 
 
 def build(cfg, split='train'):

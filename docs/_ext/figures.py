@@ -196,7 +196,7 @@ def draw_objects(folder: Path) -> Iterator[tuple[str, Path]]:
         shown, left = [], 0
         for side in sides:
             options = objects.ObjectOptions(size=(side, side))
-            image, things = objects.compose(stamps, photographs, options, rng)
+            image, things, *_ = objects.compose(stamps, photographs, options, rng)
             row[:side, left : left + side], left = image, left + side + 8
             names = ', '.join(objects.CLASSES[thing.label] for thing in things)
             shown.append(f'{side} x {side} pixels with {names}')

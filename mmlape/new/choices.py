@@ -11,7 +11,7 @@ import numpy as np
 
 from mmlape.checkpoint.metadata import IMAGENET, Normalisation
 from mmlape.errors import ConfigError
-from mmlape.lab.datasets.windows import count_windows
+from mmlape.lab.datasets.transforms import count_windows
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new import img_focus
 from mmlape.new.found_data import Found, Variable
@@ -46,7 +46,7 @@ class ChosenModel:
         normalisation: Of the images.
         from_scratch: Whether its values are initial ones, all of which are trained.
         note: What it is, for the owner.
-        head: Of ``mmlape.new.heads.HEADS``.
+        head: Of ``mmlape.new.writing.HEADS``.
     """
 
     backbone: dict[str, Any]
@@ -95,7 +95,7 @@ def choose_model(task: str, name: str | None, weights: str | None, head: str, fi
         name: Of ``mmlape list-models``, with or without 'timm/'; 'mini' for a small ViT from initial
             values; None for what is at hand.
         weights: A file or an address; None for timm's own, or for initial values.
-        head: Of ``mmlape.new.heads.HEADS``, over a model of timm's.
+        head: Of ``mmlape.new.writing.HEADS``, over a model of timm's.
         fine_tune: Whether a model of timm's is trained, too, and not frozen.
 
     Raises:
@@ -256,7 +256,8 @@ def choose_recipe(
         share = np.maximum(counts, 1) / max(counts.sum(), 1)
         weights = np.clip(np.sqrt(np.median(share) / share), 0.5, 4.0)
         return replace(recipe, weights=tuple(np.round(weights, 2).tolist()))
-    shares = [found.shown_in[name] / images for name in found.classes]
+    shown_in = found.shown_in()
+    shares = [shown_in[name] / images for name in found.classes]
     return replace(recipe, oversample=round(float(np.median(shares)), 3))
 
 

@@ -18,6 +18,7 @@ OF_OTHERS = re.compile(f'{PART}|ground_?truth', re.I)
 class ClassFolders(Found):
     """Images below a folder of their class's name: an annotation is the name."""
 
+    too_few: ClassVar[str] = ''
     splits_by_folder: ClassVar[bool] = False  # a class may have the name of a split
 
     def summarise(self) -> None:
@@ -25,7 +26,6 @@ class ClassFolders(Found):
         every = [sample for samples in self.of_split.values() for sample in samples]
         self.classes = tuple(sorted({sample.annotation for sample in every}))
         self.counts = Counter(sample.annotation for sample in self.of_split['train'])
-        self.shown_in = self.counts
 
     def labels(self, sample: Sample) -> set[str]:
         """Return the class of an image."""

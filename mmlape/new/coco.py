@@ -20,8 +20,7 @@ from mmlape.lab.datasets.formats.coco_file import extent_of, lies_beside, requir
 from mmlape.lab.datasets.images import Size
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.class_names import Names
-from mmlape.new.dense import MIN_KEPT, Dense, shrink
-from mmlape.new.found_data import CLASSES, Part, Sample, common_folder
+from mmlape.new.found_data import CLASSES, MIN_KEPT, Found, Part, Sample, common_folder, shrink
 from mmlape.new.listing import SPLITS, Listing, split_of
 
 SMALL = 16
@@ -31,7 +30,7 @@ LARGE = 95
 
 
 @dataclass
-class CocoData(Dense):
+class CocoData(Found):
     """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
     unit: ClassVar[str] = 'objects'
@@ -56,7 +55,7 @@ class CocoData(Dense):
 
     def summarise(self) -> None:
         """Set counts and the task."""
-        self.counts, self.shown_in = Counter(), Counter()
+        self.counts = Counter()
         objects = [one for sample in self._samples() for _, one in sample.annotation[1]]
         outlined = [bool(one.get('segmentation')) for one in objects]
         self.has_polygons = all(isinstance(one.get('segmentation'), list) or one['iscrowd'] for one in objects)
@@ -69,7 +68,6 @@ class CocoData(Dense):
             )
         for sample in self.of_split['train']:
             self.counts.update(label for label, one in sample.annotation[1] if not one['iscrowd'])
-            self.shown_in.update(self.labels(sample))
         used = {label for sample in self.samples for label, _ in sample.annotation[1]}
         self.classes = self.classes or tuple(sorted(used))
         if used and (unused := [name for name in self.classes if name not in used]):

@@ -18,11 +18,9 @@ from mmlape.lab.training.smoke import smoke
 from mmlape.new import boxes, class_folders, coco, label_maps
 from mmlape.new.choices import GET_WEIGHTS, PATIENCE, Choices, choose_model, choose_recipe, choose_side, fit_time
 from mmlape.new.class_names import Names
-from mmlape.new.dense import Dense
 from mmlape.new.found_data import TASKS, Found, common_folder
-from mmlape.new.heads import choose_head
 from mmlape.new.listing import Listing, find_unread, list_files
-from mmlape.new.writing import config_text
+from mmlape.new.writing import choose_head, config_text
 
 FORMS = (
     'images with label maps (of the same name, in one folder or two; ids, 0 and 255, or colours)',
@@ -150,7 +148,7 @@ def write_config(
         balance: Whether rare classes count more.
         seed: Of the split, where the data have none.
         split: There: 'clips', which keeps frames of one video together, or 'random'.
-        head: See `mmlape.new.heads.choose_head`.
+        head: See `mmlape.new.writing.choose_head`.
         fine_tune: See `mmlape.new.choices.choose_model`.
 
     Raises:
@@ -232,7 +230,7 @@ def _print_found(found: Found, recipe: Choices) -> None:
     print_table(text_table(header, rows))
     for note in found.remarks():
         say(f'note: {note}')
-    if recipe.tiling and isinstance(found, Dense):
+    if recipe.tiling:
         for line in found.told(recipe.tiling):
             say(line)
     classes, keyed = list(found.rows()), isinstance(found, label_maps.LabelMaps)

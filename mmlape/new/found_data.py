@@ -1,16 +1,19 @@
 """What a folder of data holds: the images with their annotations, what is left out and why, and the splits."""
 
 import posixpath
+import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import mmcv
+
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats.base import shorten
-from mmlape.lab.datasets.images import open_header
+from mmlape.lab.datasets.images import Annotated, ImageLoader, Size, open_header, require_annotated_size
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.clips import divide
 from mmlape.new.listing import Listing, add_split, listed_splits, split_of
@@ -21,8 +24,10 @@ LEAST, SHOWN = 4, 3
 """Images that training and validation need together, and clips that a note names."""
 SAMPLE = 64
 """Images whose size is read."""
-MUCH = 0.5
-"""Share of pixels without a label above which the owner is warned."""
+TRAINED = 2 / 3
+"""Share of an image that is trained on, where the rest of it is for validation."""
+MIN_KEPT = 0.3
+"""Share of its box that an object has inside of a crop or of a part, to be learnt there."""
 NO_SPLIT = 'in no split, as others are'
 """Why an image is left out."""
 Part = tuple[int, int, int, int]
@@ -79,14 +84,13 @@ class Found(ABC):
     classes: tuple[str, ...] = ()  # in the order of the labels
     notes: list[str] = field(default_factory=list)  # of what was read
     counts: Counter[str] = field(default_factory=Counter)  # of each class in training: objects, pixels or images
-    shown_in: Counter[str] = field(default_factory=Counter)  # images for training that have each class
     has_polygons: bool = True  # whether masks are polygons, not run lengths
     palette: list[list[int]] = field(default_factory=list)  # RGB of each class, if the data have colours
     of_split: dict[str, list[Sample]] = field(default_factory=dict)
     maps: set[str] = field(default_factory=set)  # the files of the listing's images that are label maps
     unit: ClassVar[str] = ''  # what an annotation is, where it is not the folder of an image
     sets: ClassVar[str] = 'Main'  # Pascal VOC's lists for the task
-    too_few: ClassVar[str] = ''  # for the message
+    too_few: ClassVar[str] = '; a single image is divided where it is too large to be resized'
     splits_by_folder: ClassVar[bool] = True  # whether a folder of the name of a split is one
 
     @abstractmethod
@@ -103,6 +107,10 @@ class Found(ABC):
 
         Return the part of a config that is a dataset, without its pipeline, for 'train' and 'val'.
         """
+
+    def shown_in(self) -> Counter[str]:
+        """Return the number of images for training that have each class."""
+        return Counter(name for sample in self.of_split['train'] for name in self.labels(sample))
 
     def images(self) -> dict[str, int]:
         """Return the number of images for 'train' and, if the data have such a split, 'val'."""
@@ -123,6 +131,17 @@ class Found(ABC):
     def tiling(self, side: int) -> Tiling | None:
         """Return windows of a side, by which to train and to validate where resizing images to it loses too much."""
         return None
+
+    def told(self, tiling: Tiling) -> Iterator[str]:
+        """Yield what the owner should know of windows and tiles, a sentence each."""
+        yield (
+            f'images are not resized: training takes windows of {tiling.side} pixels, validation and tests go by '
+            f'tiles of {tiling.side} pixels that share {tiling.overlap}'
+        )
+
+    def annotated(self, sample: Sample) -> Size:
+        """Return the size that an annotation, if it is of pixels, says of its image."""
+        raise NotImplementedError
 
     def fullest(self, tiling: Tiling | None = None) -> int:
         """Return the number of objects of the image, or of the tile, that has most; 0 for data without boxes."""
@@ -204,7 +223,7 @@ class Found(ABC):
         return splits
 
     def divide(self, tiling: Tiling | None, seed: int, single: bool = False) -> None:
-        """Leave images out of training for validation, where the data have no split.
+        """Leave images, or an area of each large one of a few, out of training for validation if there is no split.
 
         Args:
             tiling: See the method of that name.
@@ -215,6 +234,9 @@ class Found(ABC):
             DataError: There are fewer than ``LEAST``.
         """
         if 'val' in self.of_split:
+            return
+        if tiling and len(self.of_split['train']) < LEAST:
+            self.divide_areas(seed)
             return
         samples, chosen, blocks = self.of_split['train'], set[str](), []
         for group in self.groups():
@@ -243,6 +265,47 @@ class Found(ABC):
             )
         self.summarise()
 
+    def divide_areas(self, seed: int) -> None:
+        """Divide each image by a line across its longer side, one part for training and one for validation.
+
+        Args:
+            seed: Of the end that is for validation.
+        """
+        samples = self.of_split['train']
+        ends = [random.Random(seed + place).choice(('first', 'last')) for place in range(len(samples))]
+        pairs = [divide_area(self.annotated(sample), end) for sample, end in zip(samples, ends)]
+        self.of_split = {
+            split: [self.cut(sample, pair[place]) for sample, pair in zip(samples, pairs)]
+            for place, split in enumerate(('train', 'val'))
+        }
+        shown = ', '.join(f'the {end} third of {sample.image}' for sample, end in zip(samples, ends))
+        self.notes.append(f'too few images to leave some out: {shown} is for validation, and never trained on')
+        self.summarise()
+
+    def cut(self, sample: Sample, part: Part) -> Sample:
+        """Return a part of a sample."""
+        return replace(sample, part=part)
+
+    def written(self, folder: Path) -> tuple[Path, dict[str, list[Sample]]]:
+        """Return the samples of each split, and the folder from which their paths are; write parts of images there."""
+        if all(sample.part is None for sample in self.of_split['train']):
+            return self.listing.root, self.of_split
+        root = folder / 'parts'
+        return root, {
+            split: [
+                self.write_part(sample, sample.part, root, f'{split}/{_lossless(sample.image)}') for sample in samples
+            ]
+            for split, samples in self.of_split.items()
+        }
+
+    def write_part(self, sample: Sample, part: Part, root: Path, name: str) -> Sample:
+        """Write a part of an image without loss, as training reads the image, and return its sample."""
+        (left, top, right, low), path = part, str(self.listing.root / sample.image)
+        image = ImageLoader().load(path, lambda: Annotated(self.annotated(sample)))
+        require_annotated_size(path, image.size, self.annotated(sample), sample.file)
+        mmcv.imwrite(image.pixels[top:low, left:right], str(root / name))
+        return replace(sample, image=name)
+
     def groups(self) -> list[list[Sample]]:
         """Return the samples for training in groups of which each is divided."""
         return [self.of_split['train']]
@@ -262,3 +325,23 @@ class Found(ABC):
 def common_folder(files: Sequence[str]) -> str:
     """Return the folder that is or holds those of some files."""
     return posixpath.commonpath([posixpath.dirname(file) for file in files])
+
+
+def _lossless(image: str) -> str:
+    return f'{image.removesuffix(".png")}.png'
+
+
+def divide_area(size: tuple[int, int], end: str) -> tuple[Part, Part]:
+    """Return the parts of an image for training and for validation, which is at its 'first' or its 'last' end."""
+    width, height = size
+    is_wide = width > height
+    length = max(size)
+    cut = round(length * (TRAINED if end == 'last' else 1 - TRAINED))
+    first = (0, 0, cut, height) if is_wide else (0, 0, width, cut)
+    last = (cut, 0, length, height) if is_wide else (0, cut, width, length)
+    return (first, last) if end == 'last' else (last, first)
+
+
+def shrink(size: tuple[int, int], side: int) -> float:
+    """Return by how much an image is resized: its shorter side to ``side``, the longer one to twice that at most."""
+    return min(side / min(size), 2 * side / max(size))

@@ -19,8 +19,7 @@ from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.datasets.images import Size, open_header, open_image
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.class_names import COLOUR, IGNORED, NONE, NOTHING, Names, describe, meaning, rgb
-from mmlape.new.dense import Dense
-from mmlape.new.found_data import CLASSES, MUCH, PALETTE, Part, Sample, common_folder
+from mmlape.new.found_data import CLASSES, PALETTE, Found, Part, Sample, common_folder
 from mmlape.new.listing import Listing, folder_and_stem, match_images
 
 MOST = 254
@@ -45,12 +44,14 @@ OTHER = re.compile(r'(instance(Ids)?|color|SegmentationObject)$')
 """Of maps that stand beside those of the classes: of single objects, or to be looked at."""
 COLOURS = ('label_colors.txt', 'class_dict.csv', 'labelmap.txt', '_classes.csv')
 """Files that name the colours or the numbers of maps."""
+MUCH = 0.5
+"""Share of pixels without a label above which the owner is warned."""
 NO_DATA = 42113
 """GDAL's tag of TIFF for the value of pixels without data."""
 
 
 @dataclass
-class LabelMaps(Dense):
+class LabelMaps(Found):
     """Images with label maps: an annotation is the path of the map."""
 
     unit: ClassVar[str] = 'label maps'
@@ -78,7 +79,6 @@ class LabelMaps(Dense):
         for value, number in self.numbers.items():
             if number >= 0:
                 self.counts[self.classes[number]] += self.pixels[value]
-        self.shown_in = Counter(name for sample in trained for name in self.labels(sample))
 
     def _read(self, sample: Sample) -> None:
         """Count the values of a label map, and keep the colours that it shows its ids in."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from data_helpers import ade_cfg, build
+from data_helpers import build, make_maps, maps_config
 from PIL import Image
 
 from mmlape.errors import DataError
@@ -22,15 +22,15 @@ def test_truncated_files_are_recognised_by_their_end(mini):
 
 
 @pytest.mark.parametrize('what', ['image', 'label map'])
-def test_guarded_loading_names_the_file_from_a_worker(mini, what):
+def test_guarded_loading_names_the_file_from_a_worker(tmp_path, what):
     from torch.utils.data import DataLoader
 
-    folder, name = ('images', 'jpg') if what == 'image' else ('annotations', 'png')
-    path = mini / f'ade/{folder}/training/ADE_train_00000005.{name}'
-    cfg = ade_cfg(mini / 'ade')
+    make_maps(tmp_path)
+    path = tmp_path / ('images' if what == 'image' else 'labels') / 'train/2.png'
+    cfg = maps_config(tmp_path)
     guard_loading(cfg)
     loader = DataLoader(build(cfg), batch_size=2, num_workers=2, collate_fn=len)
-    assert sum(loader) == 6
+    assert sum(loader) == 4
     path.write_bytes(path.read_bytes()[:600] if what == 'image' else b'\x89PNG')
     with pytest.raises(DataError) as caught, plain_worker_errors():
         sum(loader)

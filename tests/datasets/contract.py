@@ -19,49 +19,22 @@ from mmengine import Config
 from mmengine.dataset import BaseDataset
 from mmengine.evaluator import Evaluator
 from mmengine.registry import DATASETS, init_default_scope
-from PIL import Image
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets import checks
 from mmlape.lab.datasets.formats import SPLITS, iter_sources
 from mmlape.lab.datasets.transforms import guard_loading, load_again
 
-CLASSES = ('ship', 'tree', 'house')
-GROUND = (128, 128, 128)
-COLOURS = ((224, 32, 32), (32, 224, 32), (32, 32, 224))  # RGB, one for each class
-SIZES = ((64, 40), (48, 64), (80, 48), (56, 40))  # width and height of the images of a split
-
-
-def scene(index: int) -> tuple[Image.Image, list[tuple[int, int, int, int, int]]]:
-    """Draw the image of this number: its objects are (label, x, y, width, height), each an L, so no mask is its box.
-
-    No two images are equal: 0 to 3 are of a train split, 4 to 7 of a val split.
-    """
-    width, height = SIZES[index % len(SIZES)]
-    pixels = np.full((height, width, 3), GROUND, np.uint8)
-    objects = [(index % 3, 2 * (index // 4), 8, 24, 16), ((index + 1) % 3, width - 24, height - 16, 16, 16)]
-    for label, x, y, w, h in objects:
-        pixels[y : y + h, x : x + w // 2] = COLOURS[label]
-        pixels[y + h // 2 : y + h, x : x + w] = COLOURS[label]
-    return Image.fromarray(pixels), objects
-
-
-def seen(pixels: np.ndarray) -> np.ndarray:
-    """Return the class of each pixel of an RGB image, -1 for the ground: what a perfect model answers."""
-    colours = np.array([*COLOURS, GROUND], int)
-    labels = np.abs(pixels[:, :, None].astype(int) - colours).sum(-1).argmin(-1)  # (H, W)
-    return np.where(labels == len(COLOURS), -1, labels)
-
 
 @dataclass(frozen=True)
 class Refused:
     """One line with all these words, by check-data and by train or test, in whichever file it is.
 
-    With ``in_images`` what is wrong shows in an image that the quick check may not have opened: then the loader stops
-    with the same words.
+    Without words it is the line that is recorded, see `told`. With ``in_images`` what is wrong shows in an image that
+    the quick check may not have opened: then the loader stops, too.
     """
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = ()
     in_images: bool = False
     splits: tuple[str, ...] = ('train', 'val')
 
@@ -117,8 +90,8 @@ of_splits = pytest.mark.parametrize(
 """`make test` changes one split, validation where it can be: training and testing read it. A release changes both."""
 
 
-def hold(case: Case, kind: Kind, folder: Path, every_split: bool) -> None:
-    """Assert what becomes of a case, of a refused one for each split or for the last one."""
+def hold(case: Case, kind: Kind, folder: Path, every_split: bool) -> list[str]:
+    """Assert what becomes of a case, a refused one in each split or in the last one; return lines to be recorded."""
     original = folder / 'original'
     if not original.exists():
         kind.make(original)
@@ -126,8 +99,8 @@ def hold(case: Case, kind: Kind, folder: Path, every_split: bool) -> None:
     if isinstance(case.outcome, Refused):
         for split in case.outcome.splits[0 if every_split else -1 :]:
             cfg = _changed(case, kind, original, root, (split,))
-            _require_refusal(cfg, split, case.outcome)
-        return
+            told = _require_refusal(cfg, split, case.outcome)
+        return [f'{case}: {line.replace(str(root), "data")}' for line in told]
     cfg = _changed(case, kind, original, root, ('train', 'val'))
     warned = isinstance(case.outcome, Warned)
     _require_acceptance(cfg, case.outcome.words if warned else ())
@@ -139,6 +112,7 @@ def hold(case: Case, kind: Kind, folder: Path, every_split: bool) -> None:
     if wanted is not None:
         found = {name: scores[name] for name in kind.scores if name in scores}
         assert found and found == pytest.approx(dict.fromkeys(found, wanted), abs=1e-6), found
+    return []
 
 
 def _changed(case: Case, kind: Kind, original: Path, root: Path, splits: tuple[str, ...]) -> Config:
@@ -153,19 +127,27 @@ def _changed(case: Case, kind: Kind, original: Path, root: Path, splits: tuple[s
     return cfg
 
 
-def _require_refusal(cfg: Config, split: str, outcome: Refused) -> None:
+def _require_refusal(cfg: Config, split: str, outcome: Refused) -> list[str]:
+    """Assert that each command refuses data in the same words, and return these where they are to be recorded."""
     command = (lambda: checks.check_data(cfg, ('test',))) if split == 'val' else (lambda: _of_train(cfg))
-    messages = [example for group in checks.full_check(cfg, SPLITS).errors for example in group.examples]
-    _require_words(outcome.words, messages)
+    report = checks.full_check(cfg, ('train', 'test') if split == 'val' else SPLITS)
+    messages = [example for group in report.errors for example in group.examples]
     with pytest.raises(DataError) as caught:
         command()
-    _require_words(outcome.words, [str(caught.value)])
+    told = [str(caught.value)]
     if outcome.in_images:
         with patch.object(checks, 'SAMPLE', 0):
             command()
         with pytest.raises(DataError) as caught:
             list(loaded(cfg, 'train' if split == 'train' else 'test'))
-        _require_words(outcome.words, [str(caught.value)])
+        told += [str(caught.value)] * (str(caught.value) not in told)
+    if outcome.words:
+        for lines in (messages, *([line] for line in told)):
+            _require_words(outcome.words, lines)
+        return []
+    assert any(told[0].startswith(message) for message in messages), (told, messages)
+    assert not any('\n' in line for line in told)
+    return told
 
 
 def _require_acceptance(cfg: Config, words: tuple[str, ...]) -> None:

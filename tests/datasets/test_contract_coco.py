@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of, scene, seen
-from data_helpers import coco_dataset, config_of
+from contract import Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of
+from data_helpers import annotations_of, coco_config, make_coco
+from drawn_data import NAMES, seen
 from each import each
-from mmengine import Config
 from mmengine.structures import InstanceData
 from properties import VALUES, places, with_value
 from pycocotools import mask as rle
 from scipy import ndimage
+from told import assert_told
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import SPLITS, iter_sources
@@ -23,52 +24,10 @@ from mmlape.new.command import look
 # ---------------------------------------------------------------- the data and its perfect model
 
 
-def file_of(root: Path, split: str) -> Path:
-    return root / 'annotations' / f'instances_{split}2017.json'
-
-
-def make(root: Path) -> None:
-    """Write four images a split, with two objects each; masks are polygons."""
-    (root / 'annotations').mkdir(parents=True)
-    for split in ('train', 'val'):
-        (root / f'{split}2017').mkdir()
-        images, annotations = [], []
-        for index in range(4):
-            image, objects = scene(index + 4 * (split == 'val'))
-            name = f'{split}{index}.png'
-            image.save(root / f'{split}2017' / name)
-            images.append(dict(id=index + 1, file_name=name, width=image.width, height=image.height))
-            for label, x, y, w, h in objects:
-                outline = [x, y, x + w / 2, y, x + w / 2, y + h / 2, x + w, y + h / 2, x + w, y + h, x, y + h]
-                annotations.append(
-                    dict(
-                        id=len(annotations) + 1,
-                        image_id=index + 1,
-                        category_id=label + 1,
-                        bbox=[x, y, w, h],
-                        area=w * h * 0.75,
-                        iscrowd=0,
-                        segmentation=[outline],
-                    )
-                )
-        categories = [dict(id=label + 1, name=name) for label, name in enumerate(CLASSES)]
-        content = dict(images=images, annotations=annotations, categories=categories)
-        file_of(root, split).write_text(json.dumps(content))
-
-
-def config(root: Path) -> Config:
-    pack, classes = dict(type='PackDetInputs'), dict(classes=CLASSES)
-    evaluator = dict(type='mmlape.CocoMetric', ann_file=str(file_of(root, 'val')), metric=['bbox', 'segm'])
-    model = dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), bbox_head=dict(num_classes=3))
-    return config_of(
-        'mmdet', f'{root}/', lambda split: coco_dataset(root, split, pack, metainfo=classes), evaluator, model=model
-    )
-
-
 def objects_of(pixels: np.ndarray) -> list[tuple[int, tuple[int, int, int, int], np.ndarray]]:
     """Return (label, box as x1, y1, x2, y2, mask) of every object that an image shows."""
     labels, found = seen(pixels), []
-    for label in range(len(CLASSES)):
+    for label in range(len(NAMES)):
         parts, _ = ndimage.label(labels == label)
         for number, (rows, columns) in enumerate(ndimage.find_objects(parts), start=1):
             found.append((label, (columns.start, rows.start, columns.stop, rows.stop), parts == number))
@@ -94,12 +53,13 @@ def require_learnt(sample: dict) -> None:
     masks = instances.masks.masks if 'masks' in instances else [None] * len(labels)
     got = sorted(zip(labels, boxes, masks, strict=True), key=lambda one: one[:2])
     wanted = objects_of(pixels_of(sample))
-    assert [one[:2] for one in got] == [one[:2] for one in wanted]
+    assert [one[0] for one in got] == [one[0] for one in wanted]
+    np.testing.assert_allclose([one[1] for one in got], [one[1] for one in wanted], atol=1e-4)
     for (_, _, mask), (_, _, shown) in zip(got, wanted):
         assert mask is None or (mask.shape == size and np.array_equal(mask > 0, shown))
 
 
-COCO = Kind(make, config, answer, require_learnt, ('coco/bbox_mAP', 'coco/segm_mAP'))
+COCO = Kind(make_coco, coco_config, answer, require_learnt, ('coco/bbox_mAP', 'coco/segm_mAP'))
 
 # ---------------------------------------------------------------- changes
 
@@ -110,7 +70,7 @@ def content(change):
     def of_file(coco):
         change(coco)
 
-    return lambda root, split: edit_json(file_of(root, split), of_file)
+    return lambda root, split: edit_json(annotations_of(root, split), of_file)
 
 
 def first(**values):
@@ -202,7 +162,7 @@ def written(write):
     """A change of the bytes of the annotation file."""
 
     def change(root, split):
-        path = file_of(root, split)
+        path = annotations_of(root, split)
         path.write_bytes(write(path.read_bytes()))
 
     return change
@@ -222,7 +182,7 @@ def moved(root, split):
         for number, record in enumerate(coco['images']):
             record['file_name'] = (f'../{split}2017/' if number % 2 else f'{root}/{split}2017/') + record['file_name']
 
-    edit_json(file_of(root, split), change)
+    edit_json(annotations_of(root, split), change)
 
 
 def corners(box):
@@ -239,7 +199,7 @@ def boxes_only(cfg):
 
 def of_other_file(cfg):
     """A config whose evaluators have the annotation file of the training data."""
-    cfg.val_evaluator.ann_file = cfg.test_evaluator.ann_file = str(file_of(Path(cfg.data_root), 'train'))
+    cfg.val_evaluator.ann_file = cfg.test_evaluator.ann_file = str(annotations_of(Path(cfg.data_root), 'train'))
 
 
 def of_two_files(cfg):
@@ -261,7 +221,6 @@ nan = float('nan')
 TEST = 'test_dataloader.dataset'
 ONE = ('2017.json: annotation 1 ',)  # how each error of an annotation begins
 VAL = ('val',)
-POLYGONS = 'not polygons of three points or more in'
 
 RIGHT = [
     ('nothing', nothing),
@@ -281,100 +240,85 @@ RIGHT = [
     ('lines of Windows', written(lambda data: data.replace(b', ', b',\r\n'))),
 ]
 """Names and changes of data that are trained on and evaluated as they are."""
-OUTLINE = 'annotations.0.segmentation='
 WRONG_MASKS = {
-    'no polygon': (lambda polygon, found: [], '1 has no segmentation'),
-    'four numbers': (lambda polygon, found: [[1, 2, 3, 4]], POLYGONS),
-    'a large number': (lambda polygon, found: [[*polygon[:-1], 1e9]], POLYGONS),
-    'one list': (lambda polygon, found: polygon, OUTLINE),
-    'pairs in a list': (lambda polygon, found: [np.reshape(polygon, (-1, 2)).tolist()], OUTLINE),
-    'an odd number': (lambda polygon, found: [polygon[:-1]], OUTLINE),
-    'NaN': (lambda polygon, found: [[*polygon[:-1], nan]], OUTLINE),
-    'run lengths of another size': (lambda polygon, found: encoded(found.T), '(height, width) [64,'),
-    'run lengths that are short': (lambda polygon, found: encoded(found, counts=[5]), OUTLINE),
-    'a negative run length': (lambda polygon, found: encoded(found, counts=[found.size + 5, -5]), OUTLINE),
-    'run lengths that are floats': (lambda polygon, found: encoded(found, counts=[float(found.size)]), OUTLINE),
-    'run lengths that are null': (lambda polygon, found: encoded(found, counts=None), OUTLINE),
-    'a text that is cut': (lambda polygon, found: encoded(found, counts=encoded(found)['counts'][:-1]), OUTLINE),
-    'another text': (lambda polygon, found: encoded(found, counts='no run lengths'), OUTLINE),
+    'no polygon': lambda polygon, found: [],
+    'four numbers': lambda polygon, found: [[1, 2, 3, 4]],
+    'a large number': lambda polygon, found: [[*polygon[:-1], 1e9]],
+    'one list': lambda polygon, found: polygon,
+    'pairs in a list': lambda polygon, found: [np.reshape(polygon, (-1, 2)).tolist()],
+    'an odd number': lambda polygon, found: [polygon[:-1]],
+    'NaN': lambda polygon, found: [[*polygon[:-1], nan]],
+    'run lengths of another size': lambda polygon, found: encoded(found.T),
+    'run lengths that are short': lambda polygon, found: encoded(found, counts=[5]),
+    'a negative run length': lambda polygon, found: encoded(found, counts=[found.size + 5, -5]),
+    'run lengths that are floats': lambda polygon, found: encoded(found, counts=[float(found.size)]),
+    'run lengths that are null': lambda polygon, found: encoded(found, counts=None),
+    'a text that is cut': lambda polygon, found: encoded(found, counts=encoded(found)['counts'][:-1]),
+    'another text': lambda polygon, found: encoded(found, counts='no run lengths'),
 }
 WRONG = [
-    ('an annotation id twice', first(id=2), ('the annotation id 2 more than once',)),
-    ('no annotation id', without('annotations', 'id'), ('number 1 of the list', 'own')),
-    ('an image id twice', image(id=2), ('the image id 2 more than once',)),
-    ('a category id twice', content(lambda coco: coco['categories'][0].update(id=2)), ('category id 2 more than',)),
-    ('a category name twice', content(lambda coco: coco['categories'][0].update(name='tree')),
-     ('more than one category named tree',)),
-    ('a file name twice', content(lambda coco: coco['images'][0].update(file_name=coco['images'][1]['file_name'])),
-     ("1.png' more than once", 'one record')),
-    ('a category that is not listed', first(category_id=77), (*ONE, 'category_id 77', 'ids 1, 2, 3')),
-    ('categories are numbers, those of annotations texts', every(lambda one, k: one.update(category_id='1')),
-     (*ONE, "category_id '1'", 'ids 1, 2, 3')),
-    ('images are numbers, those of annotations texts', every(lambda one, k: one.update(image_id='1')),
-     ('has nothing to', '8 of images that are not listed')),
-    *((f'no {key} in {place}', without(place, key), (f'{place}.0.{key} is missing',))
+    ('an annotation id twice', first(id=2)),
+    ('no annotation id', without('annotations', 'id')),
+    ('an image id twice', image(id=2)),
+    ('a category id twice', content(lambda coco: coco['categories'][0].update(id=2))),
+    ('a category name twice', content(lambda coco: coco['categories'][0].update(name='dog'))),
+    ('a file name twice', content(lambda coco: coco['images'][0].update(file_name=coco['images'][1]['file_name']))),
+    ('a category that is not listed', first(category_id=77)),
+    ('categories are numbers, those of annotations texts', every(lambda one, k: one.update(category_id='1'))),
+    ('images are numbers, those of annotations texts', every(lambda one, k: one.update(image_id='1'))),
+    *((f'no {key} in {place}', without(place, key))
       for place, key in (('images', 'id'), ('images', 'file_name'), ('images', 'height'), ('categories', 'name'))),
-    *((f'no {key}', without('annotations', key), (*ONE, f'has no {key}'))
-      for key in ('image_id', 'bbox', 'area', 'segmentation')),
-    ('iscrowd is a text', first(iscrowd='false'), ('annotations.0.iscrowd="false"', 'not 0 or 1')),
+    *((f'no {key}', without('annotations', key)) for key in ('image_id', 'bbox', 'area', 'segmentation')),
+    ('iscrowd is a text', first(iscrowd='false')),
     ('a folder as an image', lambda root, split: (root / f'{split}2017/{split}0.png').rename(root / 'x') and
-     (root / f'{split}2017/{split}0.png').mkdir(), ('1 of 4 images', '0.png')),
-    ('no images', content(lambda coco: coco.update(images=[])), ('lists no images',)),
-    *((f'a width is {value!r}', image(width=value), ('images.0.width=', 'not a number of pixels'))
-      for value in (0, '64', nan)),
-    *((f'a box is {value!r}', first(bbox=value), ('annotations.0.bbox=', 'not four finite numbers'))
-      for value in ([0, 8, nan, 16], [0, 8, '24', 16], [0, 8, 24])),
-    ('a box is negative', first(bbox=[24, 24, -24, -16]), (*ONE, 'a width and a height from 0')),
-    ('a box is huge', first(bbox=[0, 8, 1e9, 16]), (*ONE, 'so much larger')),
-    ('a box is elsewhere', first(bbox=[900, 8, 24, 16]), (*ONE, 'completely outside')),
-    ('boxes are corners', every(lambda one, k: one.update(bbox=corners(one['bbox']))),
-     ('x1, y1, x2, y2', 'COCO has x, y, width, height', 'subtract')),
-    ('boxes are fractions', every(lambda one, k: one.update(bbox=[0.1, 0.2, 0.3, 0.4])),
-     ('fractions of the image', 'multiply')),
-    *((f'a mask of {name}', mask(make), (words,)) for name, (make, words) in WRONG_MASKS.items()),
-    ('boxes only', every(lambda one, k: one.pop('segmentation')),
-     ('boxes and no masks', 'with_mask=False', 'mask_head=None', "metric='bbox'")),
-    ('crowds only', every(lambda one, k: one.update(iscrowd=1)), ('has nothing to', '8 crowds')),
-    ('no list of annotations', content(lambda coco: coco.pop('annotations')), ('has no annotations',)),
-    ('no categories', content(lambda coco: coco.pop('categories')), ('no list "categories"',)),
+     (root / f'{split}2017/{split}0.png').mkdir()),
+    ('no images', content(lambda coco: coco.update(images=[]))),
+    *((f'a width is {value!r}', image(width=value)) for value in (0, '64', nan)),
+    *((f'a box is {value!r}', first(bbox=value)) for value in ([0, 8, nan, 16], [0, 8, '24', 16], [0, 8, 24])),
+    ('a box is negative', first(bbox=[24, 24, -24, -16])),
+    ('a box is huge', first(bbox=[0, 8, 1e9, 16])),
+    ('a box is elsewhere', first(bbox=[900, 8, 24, 16])),
+    ('boxes are corners', every(lambda one, k: one.update(bbox=corners(one['bbox'])))),
+    ('boxes are fractions', every(lambda one, k: one.update(bbox=[0.1, 0.2, 0.3, 0.4]))),
+    *((f'a mask of {name}', mask(make)) for name, make in WRONG_MASKS.items()),
+    ('boxes only', every(lambda one, k: one.pop('segmentation'))),
+    ('crowds only', every(lambda one, k: one.update(iscrowd=1))),
+    ('no list of annotations', content(lambda coco: coco.pop('annotations'))),
+    ('no categories', content(lambda coco: coco.pop('categories'))),
     ('objects of other classes only', content(lambda coco: (coco['categories'].append(dict(id=9, name='x')),
-     [one.update(category_id=9) for one in coco['annotations']])),
-     ('has nothing to', '8 of classes that the config does not have')),
-    *((f'a file of {name}', written(change), ('.json', 'not JSON in UTF-8', reason)) for name, reason, change in (
-        ('a byte order mark', 'BOM', lambda data: b'\xef\xbb\xbf' + data),
-        ('Latin-1', "can't decode", lambda data: data.replace(b'ship', b'\xe9')),
-        ('nothing', 'char 0', lambda data: b''),
-        ('half', 'line 1', lambda data: data[: len(data) // 2]))),
-    ('a file of a list', written(lambda data: b'[' + data + b']'), ('.json', 'as a file of predictions is')),
+     [one.update(category_id=9) for one in coco['annotations']]))),
+    ('a file of a list', written(lambda data: b'[' + data + b']')),
 ]  # fmt: skip
-"""Names and changes of data that are refused, with the words of it."""
+"""Names and changes of data that are refused."""
 CASES = [
     *(Case(name, change, Perfect()) for name, change in RIGHT),
-    *(Case(name, change, Refused(words)) for name, change, words in WRONG),
-    Case('classes of another dataset', nothing,
-         Refused(('only in the data: ship', 'only in the config: person', 'data_root=')),
+    *(Case(name, change, Refused()) for name, change in WRONG),
+    *(Case(f'a file of {name}', written(change), Refused(('.json', 'not JSON in UTF-8', reason)))
+      for name, reason, change in (
+        ('a byte order mark', 'BOM', lambda data: b'\xef\xbb\xbf' + data),
+        ('Latin-1', "can't decode", lambda data: data.replace(b'cat', b'\xe9')),
+        ('nothing', 'char 0', lambda data: b''),
+        ('half', 'line 1', lambda data: data[: len(data) // 2]))),
+    Case('classes of another dataset', nothing, Refused(),
          {f'{split}_dataloader.dataset.metainfo': {'_delete_': True} for split in SPLITS}),
     # MMDetection takes labels in the file's order whatever the config says: names would be exchanged silently
-    Case('classes in another order', nothing, Refused(('another order',)),
-         {f'{split}_dataloader.dataset.metainfo.classes': CLASSES[::-1] for split in SPLITS}),
-    Case('a category of another name', content(lambda coco: coco['categories'][1].update(name='bush')),
-         Refused(('2017.json', 'only in the data: bush; only in the config: tree'))),
-    Case('width and height exchanged', content(exchange_sides), Refused(('0.png', 'exchanged'), in_images=True)),
-    Case('classes are a text', nothing, Refused(("is the text 'ship'", "dict(classes=['ship'])")),
-         {f'{split}_dataloader.dataset.metainfo.classes': ('ship') for split in SPLITS}),
+    Case('classes in another order', nothing, Refused(),
+         {f'{split}_dataloader.dataset.metainfo.classes': NAMES[::-1] for split in SPLITS}),
+    Case('a category of another name', content(lambda coco: coco['categories'][1].update(name='bush')), Refused()),
+    Case('width and height exchanged', content(exchange_sides), Refused(in_images=True)),
+    Case('classes are a text', nothing, Refused(),
+         {f'{split}_dataloader.dataset.metainfo.classes': ('cat') for split in SPLITS}),
     Case("annotation ids from 0 in MMDetection's metric", every(lambda one, k: one.update(id=k)),
-         Refused(('annotation 0 ', "type='mmlape.CocoMetric'"), splits=VAL), configure=by_mmdet),
-    Case("no iscrowd in MMDetection's metric", without('annotations', 'iscrowd'),
-         Refused((*ONE, 'no iscrowd', "type='mmlape.CocoMetric'"), splits=VAL), configure=by_mmdet),
+         Refused(splits=VAL), configure=by_mmdet),
+    Case("no iscrowd in MMDetection's metric", without('annotations', 'iscrowd'), Refused(splits=VAL),
+         configure=by_mmdet),
     Case('boxes only, for boxes', every(lambda one, k: one.pop('segmentation')), Perfect(), configure=boxes_only),
-    Case('boxes are corners, without masks', every(lambda one, k: one.update(bbox=corners(one['bbox']))),
-         Refused(('x1, y1, x2, y2', 'subtract')), configure=boxes_only),
-    Case('ignored objects only', every(lambda one, k: one.update(ignore=1)),
-         Refused(('has nothing to learn', '8 with "ignore": 1'), splits=('train',))),
-    Case('no area at all', every(lambda one, k: one.update(area=0)),
-         Refused(('has nothing to learn', '8 box without area'), splits=('train',))),
-    Case('images below the smallest', nothing, Refused(('No image', '90 pixels or more', 'min_size'),
-         splits=('train',)), {'train_dataloader.dataset.filter_cfg': dict(min_size=90)}),
+    Case('boxes are corners, without masks', every(lambda one, k: one.update(bbox=corners(one['bbox']))), Refused(),
+         configure=boxes_only),
+    Case('ignored objects only', every(lambda one, k: one.update(ignore=1)), Refused(splits=('train',))),
+    Case('no area at all', every(lambda one, k: one.update(area=0)), Refused(splits=('train',))),
+    Case('images below the smallest', nothing, Refused(splits=('train',)),
+         {'train_dataloader.dataset.filter_cfg': dict(min_size=90)}),
     Case('a crowd', first(iscrowd=1), Perfect(complete=False)),
     Case('an annotation of another image', first(image_id=77), Warned((*ONE, 'of image 77', 'used nowhere'))),
     Case('an object twice', content(lambda coco: coco['annotations'].append(dict(coco['annotations'][0], id=99))),
@@ -390,10 +334,8 @@ CASES = [
     Case('two images by number', nothing, Perfect(), {f'{TEST}.indices': [3, 1]}),
     Case('every image twice', nothing, Perfect(), configure=wrap(type='RepeatDataset', times=2)),
     Case('one dataset of several', nothing, Perfect(), configure=wrap(type='ConcatDataset')),
-    Case('two files in one test', nothing,
-         Refused(('4 of 4 images', 'val2017.json, the ann_file of'), splits=VAL), configure=of_two_files),
-    Case('an evaluator with the file of other images', nothing,
-         Refused(('4 of 4 images', 'train2017.json, the ann_file of'), splits=VAL), configure=of_other_file),
+    Case('two files in one test', nothing, Refused(splits=VAL), configure=of_two_files),
+    Case('an evaluator with the file of other images', nothing, Refused(splits=VAL), configure=of_other_file),
 ]  # fmt: skip
 
 
@@ -414,11 +356,11 @@ def test_run_lengths_are_those_of_pycocotools():
 def test_any_value_in_any_field_is_read_or_named(tmp_path, monkeypatch):
     """By the check and by `mmlape new` alike: no traceback, and the line has file and field."""
     monkeypatch.chdir(tmp_path)
-    make(tmp_path)
-    file = file_of(tmp_path, 'train')
+    make_coco(tmp_path)
+    file = annotations_of(tmp_path, 'train')
     original = json.loads(file.read_text())
     del original['images'][1:], original['annotations'][1:]
-    cfg = config(tmp_path)
+    cfg = coco_config(tmp_path)
     for place, value in each(itertools.product(places(original), VALUES)):
         file.write_text(json.dumps(with_value(original, place, value)))
         issues = list(next(iter_sources(cfg)).structure_issues(complete=False))
@@ -434,5 +376,5 @@ def test_any_value_in_any_field_is_read_or_named(tmp_path, monkeypatch):
 
 @of_splits
 def test_the_contract_holds_of_coco(tmp_path, every_split):
-    for case in each(CASES):
-        hold(case, COCO, tmp_path, every_split)
+    told = [line for case in each(CASES) for line in hold(case, COCO, tmp_path, every_split)]
+    assert_told('refused-coco', '\n'.join(told))

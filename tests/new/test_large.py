@@ -25,7 +25,7 @@ from mmlape.lab.datasets.transforms import LoadImageFromFile
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.new.coco import cut_object
 from mmlape.new.command import look
-from mmlape.new.dense import divide_area
+from mmlape.new.found_data import divide_area
 
 SIZE = (900, 1000)
 RANDOM = np.random.default_rng(3)

@@ -48,7 +48,7 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
     palette = palette_of(cfg, classes, split)
     seed_everything(0)
     issues = [group for group in report.issues if group.split == split]
-    lines = [f'{group.severity}: {group.topic}, {group.count:,}. {group.examples[0]}' for group in issues]
+    lines = [f'{group.severity}: {group.topic}, {group.count:,}. {group.message}' for group in issues]
     summary = next((part for part in report.summaries if part.split == split), None)
     with tempfile.TemporaryDirectory() as images:
         shown = [

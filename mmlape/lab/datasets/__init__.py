@@ -5,6 +5,6 @@ What registries get is imported on first use: segmentation needs no MMDetection.
 
 from mmlape.lazy import attributes
 
-_MODULES = {'RandomCrop': 'crops', 'WindowDataset': 'windows'}
+_MODULES = {'RandomCrop': 'crops', 'WindowDataset': 'transforms'}
 __all__ = ['RandomCrop', 'WindowDataset']
 __getattr__, __dir__ = attributes(__name__, _MODULES)

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,44 +50,29 @@ RAREST_SHOWN = 3
 
 
 @dataclass
-class IssueGroup:
-    """All issues of one kind in one split, with the messages of the first few."""
-
-    split: str
-    severity: str
-    topic: str
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
-        return f'{self.topic}: {self.examples[0]}{others}'
-
-
-@dataclass
 class FullReport:
     """The result of a check."""
 
     summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
     seconds: float = 0.0  # its duration
-    groups: dict[tuple[str, str, str], IssueGroup] = field(default_factory=dict)  # in the order of their first issue
+    groups: dict[tuple[str, str, str], DataIssue] = field(default_factory=dict)  # in the order of their first issue
 
     def add(self, split: str, issues: Iterable[DataIssue]) -> None:
         """Add issues of a split to their groups."""
         for issue in issues:
             key = split, issue.severity, issue.topic
-            group = self.groups.setdefault(key, IssueGroup(*key))
+            group = self.groups.setdefault(key, replace(issue, split=split, count=0, examples=[]))
             group.count += issue.count
             if len(group.examples) < MAX_EXAMPLES:
                 group.examples.append(issue.message)
 
     @property
-    def errors(self) -> list[IssueGroup]:
+    def errors(self) -> list[DataIssue]:
         """The groups that would end or spoil a run."""
         return [group for group in self.groups.values() if group.severity == ERROR]
 
     @property
-    def issues(self) -> list[IssueGroup]:
+    def issues(self) -> list[DataIssue]:
         """All groups, errors first."""
         return sorted(self.groups.values(), key=lambda group: group.severity != ERROR)
 
@@ -116,12 +101,12 @@ def check_data(
     return report.summaries
 
 
-def _summed_up(errors: list[IssueGroup]) -> str:
+def _summed_up(errors: list[DataIssue]) -> str:
     """Return the message of the first error, and how many more there are."""
     first, kinds = errors[0], len(errors) - 1
     more = f' (and {first.count - 1} more)' if len(first.examples) > 1 else ''
     others = f' {kinds} more kind{"s" * (kinds > 1)} of error: see mmlape check-data.'
-    return first.examples[0] + more + others * bool(kinds)
+    return first.message + more + others * bool(kinds)
 
 
 def check_heads(cfg: Config, source: DataSource) -> Iterator[str]:

@@ -277,26 +277,6 @@ class ImageLoader:
         return LoadedImage(shown.pixels, tag, EITHER if either else '')
 
 
-class ImageCache:
-    """The images that were loaded last, decoded, as many as fit.
-
-    Args:
-        mib: Into so much memory.
-    """
-
-    def __init__(self, mib: int) -> None:
-        self.size = mib << 20
-        self.images: dict[str, LoadedImage] = {}  # the latest last
-
-    def get(self, path: str, load: Callable[[], LoadedImage]) -> LoadedImage:
-        """Return an image whose pixels may be changed, loaded if it is not there."""
-        image = self.images.pop(path, None) or load()
-        self.images[path] = image
-        while sum(one.pixels.nbytes for one in self.images.values()) > self.size:
-            del self.images[next(iter(self.images))]
-        return image._replace(pixels=image.pixels.copy()) if self.images else image
-
-
 def require_annotated_size(path: str, size: tuple[int, int], annotated: tuple[int, int], where: str) -> None:
     """Raise DataError if an image has another size, (width, height), than its annotations in ``where`` say."""
     if size != annotated:

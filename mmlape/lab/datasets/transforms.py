@@ -1,19 +1,28 @@
-"""Loading transforms whose errors name the file, also from a data loader's worker process."""
+"""Loading transforms whose errors name the file, also from a data loader's worker process; windows of large images."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import mmcv
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmengine import Config
+from mmengine.dataset import BaseDataset, ClassBalancedDataset
 from mmengine.structures import BaseDataElement
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource, default_argument
-from mmlape.lab.datasets.images import Annotated, ImageCache, ImageLoader, require_annotated_size, require_size
-from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
-from mmlape.lab.registry import TRANSFORMS, class_of, resolve_class
+from mmlape.lab.datasets.formats.segmentation import LabelIds, annotated_by_map, read_label_map, require_image_size
+from mmlape.lab.datasets.images import (
+    Annotated,
+    ImageLoader,
+    LoadedImage,
+    require_annotated_size,
+    require_size,
+    shown_size,
+)
+from mmlape.lab.registry import DATASETS, TRANSFORMS, class_of, resolve_class
 
 __all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
 
@@ -71,7 +80,8 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
     def __init__(self, *args, smallest: int = 1, cache_mib: int = 0, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.smallest = smallest
-        self.cache = ImageCache(cache_mib)
+        self.cache_mib = cache_mib
+        self.cached: dict[str, LoadedImage] = {}  # the latest last
         backend_args = self.backend_args or self.file_client_args
         self.loader = ImageLoader(self.color_type, self.imdecode_backend, backend_args)
 
@@ -79,7 +89,7 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         """Load an image; raise DataError if it cannot be trained on."""
         path = str(results['img_path'])
         try:
-            image = self.cache.get(path, lambda: self.loader.load(path, lambda: _annotated(results)))
+            image = self._load(path, results)
             require_size(path, *image.size, self.smallest)
             if (recorded := _recorded(results)) is not None:
                 require_annotated_size(path, image.size, recorded.size, 'its annotation file')
@@ -91,6 +101,14 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         results['img_shape'] = results['ori_shape'] = image.pixels.shape[:2]
         results['scale_factor'] = (1.0, 1.0)  # which MMDetection asks for also where nothing is resized
         return results
+
+    def _load(self, path: str, results: dict) -> LoadedImage:
+        """Return an image whose pixels may be changed, decoded if it is not kept."""
+        image = self.cached.pop(path, None) or self.loader.load(path, lambda: _annotated(results))
+        self.cached[path] = image
+        while sum(one.pixels.nbytes for one in self.cached.values()) > self.cache_mib << 20:
+            del self.cached[next(iter(self.cached))]
+        return image._replace(pixels=image.pixels.copy()) if self.cached else image
 
 
 def _recorded(results: dict) -> Annotated | None:
@@ -163,3 +181,27 @@ class LoadSegAnnotations(BaseTransform):
         results['gt_seg_map'] = labels
         results['seg_fields'].append('gt_seg_map')
         return results
+
+
+def count_windows(width: int, height: int, side: int) -> int:
+    """Return how many square windows cover an image: ceil(W / side) * ceil(H / side)."""
+    return math.ceil(width / side) * math.ceil(height / side)
+
+
+@DATASETS.register_module()
+class WindowDataset(ClassBalancedDataset):
+    """A dataset that has each image as often as windows cover it; its pipeline crops another one each time.
+
+    Args:
+        dataset: Of the images.
+        side: Of a window, in pixels.
+        lazy_init: As MMEngine's.
+    """
+
+    def __init__(self, dataset: BaseDataset | dict, side: int, lazy_init: bool = False) -> None:
+        super().__init__(dataset, side, lazy_init)
+
+    def _get_repeat_factors(self, dataset: BaseDataset, repeat_thr: float) -> list[float]:
+        infos = map(dataset.get_data_info, range(len(dataset)))
+        sizes = [(i['width'], i['height']) if 'width' in i else shown_size(i['img_path']) for i in infos]
+        return [count_windows(width, height, int(repeat_thr)) for width, height in sizes]

@@ -42,14 +42,20 @@ def below_here(path: str) -> str:
     return '' if os.path.isabs(path) else f' below {os.getcwd()}'
 
 
-@dataclass(frozen=True)
+@dataclass
 class DataIssue:
-    """Something wrong with a dataset."""
+    """Something wrong with a dataset; in a report all of one kind in a split, with the message of the first."""
 
     severity: str  # `ERROR` for what ends or spoils a run, `WARNING` for what a person should know
     topic: str  # a few words that similar issues share
     message: str  # one sentence that names the file
     count: int = 1  # how many things it is about
+    split: str = ''  # of a report
+    examples: list[str] = field(default_factory=list)  # of a report: the first messages
+
+    def __str__(self) -> str:
+        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        return f'{self.topic}: {self.message}{others}'
 
 
 def error(topic: str, message: str, count: int = 1) -> DataIssue:
@@ -349,7 +355,7 @@ class DataSource:
 def _near(path: str) -> str:
     """Return the remark that a file or folder of almost this name exists; '' without any."""
     folder, name = os.path.split(path.rstrip('/'))
-    return other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+    return other_form(name, {*os.listdir(folder)} - {name}) if os.path.isdir(folder) else ''
 
 
 def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:

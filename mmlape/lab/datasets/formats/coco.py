@@ -4,12 +4,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mmlape.errors import DataError
 from mmlape.files import file_version
 from mmlape.lab.datasets.formats.base import DataIssue, DataSource, ImageEntry, ImageFacts, error, shorten, warning
-from mmlape.lab.datasets.formats.coco_file import FORM, MARGIN, AnnotationRules, class_names, listed_classes, read_coco
+from mmlape.lab.datasets.formats.coco_file import FORM, MARGIN, class_names, find_defect, listed_classes, read_coco
 from mmlape.lab.datasets.images import Annotated, require_annotated_size
 
 FILE_TWICE = ': each record is trained on and evaluated with its own objects only. Put them into one record'
@@ -142,15 +143,12 @@ class CocoSource(DataSource):
         masked = any(annotation.get('segmentation') for annotation in annotations)
         if with_mask and annotations and not masked:
             yield error('boxes without masks', f'Annotation file {path} {WITHOUT_MASKS}')
-        rules = AnnotationRules(
-            {category['id']: label for label, category in enumerate(coco['categories'])},
-            {record['id']: record for record in coco['images']},
-            with_mask=with_mask and masked,
-            train=self.split == 'train',
-            as_it_is=not all(getattr(cls, 'any_ids', False) for cls, _ in metrics),
-        )
-        yield from _find_other_form(annotations, rules.images, path)
-        defects = [rules.find_defect(annotation) for annotation in annotations]
+        labels = {category['id']: label for label, category in enumerate(coco['categories'])}
+        images = {record['id']: record for record in coco['images']}
+        train, as_it_is = self.split == 'train', not all(getattr(cls, 'any_ids', False) for cls, _ in metrics)
+        find = partial(find_defect, labels=labels, images=images, with_mask=with_mask and masked, train=train)
+        yield from _find_other_form(annotations, images, path)
+        defects = [find(annotation, as_it_is=as_it_is) for annotation in annotations]
         for number, (annotation, defect) in enumerate(zip(annotations, defects), start=1):
             if defect is not None:
                 known = annotation.get('id')
@@ -158,10 +156,10 @@ class CocoSource(DataSource):
                 yield replace(defect, message=f'Annotation file {path}: annotation {name} {defect.message}.')
         self.summary.facts['annotations'] = len(annotations)
         self.summary.facts['crowds'] = sum(bool(annotation.get('iscrowd')) for annotation in annotations)
-        known_labels = (rules.labels.get(annotation.get('category_id')) for annotation in annotations)
+        known_labels = (labels.get(annotation.get('category_id')) for annotation in annotations)
         self.summary.labels.update(label for label in known_labels if label is not None)
         self.summary.seen = set(self.summary.labels)
-        learnt, reasons = self._find_objects(coco, rules, defects)
+        learnt, reasons = self._find_objects(coco, images, defects)
         empty = [record['file_name'] for record in coco['images'] if record['id'] not in learnt]
         self.summary.facts['images without objects'] = len(empty)
         # as MMDetection leaves images out, whose sampler then waits for ever
@@ -178,29 +176,29 @@ class CocoSource(DataSource):
             count = f'{len(empty)} of {len(coco["images"])} images'
             left_out = (self.option('filter_cfg') or {}).get('filter_empty_gt')
             effect = 'are left out of training' if left_out else 'are trained on as background'
-            if not rules.train:
+            if not train:
                 effect = 'so each prediction there counts as false'
             yield warning(
                 'image without objects', f'{count} of {path} have no object, {effect}: {shorten(empty)}.', len(empty)
             )
 
     def _find_objects(
-        self, coco: dict[str, Any], rules: AnnotationRules, defects: list[DataIssue | None]
+        self, coco: dict[str, Any], records: Mapping[Any, dict], defects: list[DataIssue | None]
     ) -> tuple[set, Counter]:
         """Return the ids of the images with objects to learn or to evaluate, and why others are left out."""
         names = self.classes or self.summary.classes
         wanted = {category['id'] for category in coco['categories'] if category['name'] in names}
-        images, left_out = set(), Counter[str]()
+        images, left_out, train = set(), Counter[str](), self.split == 'train'
         for annotation, defect in zip(coco['annotations'], defects):
             if annotation.get('category_id') not in wanted:
                 left_out['of classes that the config does not have'] += 1
             elif annotation.get('iscrowd'):
                 left_out['crowds'] += 1
-            elif annotation.get('image_id') not in rules.images:
+            elif annotation.get('image_id') not in records:
                 left_out['of images that are not listed'] += 1
-            elif rules.train and annotation.get('ignore'):
+            elif train and annotation.get('ignore'):
                 left_out['with "ignore": 1'] += 1
-            elif rules.train and defect is not None:
+            elif train and defect is not None:
                 left_out[defect.topic] += 1
             else:
                 images.add(annotation['image_id'])

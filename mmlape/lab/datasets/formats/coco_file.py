@@ -4,29 +4,20 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats.base import DataIssue, error, shorten, warning
-from mmlape.lab.decoding import LARGEST
+from mmlape.lab.decoding import LARGEST, FieldRule
 
 FORM = 'COCO has x, y, width, height in pixels'
 POLYGONS = 'COCO has a list of polygons, [[x1, y1, x2, y2, ...], ...]'
-
-
-class Field(NamedTuple):
-    """What a field must hold where it is not null: all its values are asked at once, as COCO has millions."""
-
-    expected: str
-    fit: Callable[[list], bool]
-    required: bool = True
 
 
 def are_numbers(values: list) -> bool:
@@ -94,29 +85,28 @@ def _uncompressed(text: str) -> list[int] | None:
     return runs.tolist()
 
 
-ID = Field('a number or a text', are_ids)
-NAME = Field('a text of one line', are_names)
-SIDE = Field('a number of pixels', lambda values: are_numbers(values) and min(values, default=1) > 0)
+ID = FieldRule('a number or a text', are_ids)
+NAME = FieldRule('a text of one line', are_names)
+SIDE = FieldRule('a number of pixels', lambda values: are_numbers(values) and min(values, default=1) > 0)
 FIELDS = dict(
     images=dict(id=ID, file_name=NAME, height=SIDE, width=SIDE),
     categories=dict(id=ID, name=NAME),
-    # which there must be depends on what they are for
-    annotations={
-        name: field._replace(required=False)
-        for name, field in dict(
-            id=ID,
-            image_id=ID,
-            category_id=ID,
-            bbox=Field('four finite numbers', are_boxes),
-            area=Field('a finite number', are_numbers),
-            iscrowd=Field('0 or 1', lambda values: {*map(type, values)} <= {int, float, bool} and {*values} <= {0, 1}),
-            segmentation=Field(
-                'polygons of pairs of finite numbers, or run lengths that sum to their size', are_outlines
-            ),
-        ).items()
-    },
+    annotations=dict(
+        id=ID,
+        image_id=ID,
+        category_id=ID,
+        bbox=FieldRule('four finite numbers', are_boxes),
+        area=FieldRule('a finite number', are_numbers),
+        iscrowd=FieldRule('0 or 1', lambda values: {*map(type, values)} <= {int, float, bool} and {*values} <= {0, 1}),
+        segmentation=FieldRule(
+            'polygons of pairs of finite numbers, or run lengths that sum to their size', are_outlines
+        ),
+    ),
 )
-"""What the entries of each list must hold."""
+"""What the entries of each list must hold; which of them an annotation must have depends on what it is for.
+
+A rule is asked of all values of a field that are not null at once, as COCO has millions.
+"""
 
 
 def read_coco(path: str) -> dict[str, Any]:
@@ -155,21 +145,19 @@ def require_form(content: Any, path: str) -> None:
         if not isinstance(records, list) or not {*map(type, records)} <= {dict}:
             raise DataError(f'{start} it has no list "{key}" of objects.')
         for name, field in fields.items():
-            if reason := _misfit([record.get(name) for record in records], name, field):
+            if reason := _misfit([record.get(name) for record in records], name, field, key != 'annotations'):
                 raise DataError(f'{start} {key}.{reason}.')
     counts = Counter(class_names(content))
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
 
 
-def _misfit(values: list, name: str, field: Field) -> str | None:
+def _misfit(values: list, name: str, field: FieldRule, required: bool) -> str | None:
     """Say which values of a field do not fit it; None if all do."""
     given = [value for value in values if value is not None]
-    if field.fit(given) and (len(given) == len(values) or not field.required):
+    if field.fits(given) and (len(given) == len(values) or not required):
         return None
-    wrong = [
-        at for at, value in enumerate(values) if not (field.fit([value]) if value is not None else not field.required)
-    ]
+    wrong = [at for at, value in enumerate(values) if (required if value is None else not field.fits([value]))]
     value = values[wrong[0]]
     text = json.dumps(value, ensure_ascii=False)
     is_what = (
@@ -198,66 +186,66 @@ FAR = 2  # so many times its image, a box or a polygon is no object of it
 KEYS = ('id', 'category_id', 'iscrowd', 'bbox', 'area', 'image_id', 'segmentation')
 
 
-@dataclass(frozen=True)
-class AnnotationRules:
-    """What an annotation is checked against."""
+def find_defect(
+    annotation: dict,
+    labels: Mapping[Any, int],
+    images: Mapping[Any, dict],
+    with_mask: bool,
+    train: bool,
+    as_it_is: bool,
+) -> DataIssue | None:
+    """Return the worst defect of an annotation, None without any: each rule relies on those before it.
 
-    labels: Mapping[Any, int]  # label of each category id
-    images: Mapping[Any, dict]  # record of each image id
-    with_mask: bool = False  # whether masks are loaded or evaluated, so that each must have one
-    train: bool = True  # whether it is trained on; else it is evaluated
-    # whether pycocotools gets it as it is, and not `mmlape.CocoMetric`, which repairs ids
-    as_it_is: bool = False
+    The message is a predicate. Training leaves the annotation out.
 
-    def find_defect(self, annotation: dict) -> DataIssue | None:
-        """Return the worst defect of an annotation, None without any: each rule relies on those before it.
-
-        The message is a predicate. Training leaves the annotation out.
-        """
-        number, category, crowd, box, area, image, outline = map(annotation.get, KEYS)
-        repairs = ", or set type='mmlape.CocoMetric' in the evaluator" * self.as_it_is
-        if number is None or (self.as_it_is and not (isinstance(number, int) and number > 0)):
-            return error('annotation id', f'has the id {number!r}: give each its own number from 1{repairs}')
-        if not box or area is None or image is None or (self.with_mask and not outline):
-            keys = ['bbox', 'area', 'image_id'] + ['segmentation'] * self.with_mask
-            missing = [key for key in keys if annotation.get(key) in (None, [], {})]
-            return error(
-                'incomplete annotation', f'has no {", ".join(missing)}: complete it, or remove the annotation'
-            )
-        if category not in self.labels:
-            known = shorten(map(repr, self.labels))
-            return error(
-                'unknown category',
-                f'of image {image!r} has category_id {category!r}, but the categories have ids {known}',
-            )
-        if image not in self.images:
-            return warning('annotation of no image', f'is of image {image!r}, which is not listed: it is used nowhere')
-        x, y, w, h = box
-        if w < 0 or h < 0:
-            return error(
-                'invalid box',
-                f'has the box {box}, not four finite numbers with a width and a height from 0 on: {FORM}',
-            )
-        if self.as_it_is and crowd is None:
-            return error('invalid iscrowd', f'has no iscrowd: write 0 or 1{repairs}')
-        record = self.images[image]
-        width, height = record['width'], record['height']
-        place = f'has the box {box} in an image of {width} x {height} pixels'
-        outside = w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0)
-        if outside or w > FAR * width or h > FAR * height:
-            where = 'so completely outside' if outside else 'so much larger'
-            return error('box outside its image', f'{place}, {where}: {FORM}')
-        extent = extent_of(annotation)
-        if self.with_mask and (reason := _wrong_mask(outline, extent, width, height)):
-            return error('invalid mask', f'has {reason}')
-        if area <= 0 or w < 1 or h < 1:
-            effect = 'training leaves it out' if self.train else 'AP counts it as small, or as missed'
-            return warning('box without area', f'{place}, and the area {area!r}: {effect}')
-        if extent and not crowd and lies_beside(box, extent):
-            return warning(
-                'box beside its outline', f'{place}, and an outline in the box {extent}: correct the one that is wrong'
-            )
-        return None
+    Args:
+        annotation: Of a file.
+        labels: Label of each category id.
+        images: Record of each image id.
+        with_mask: Whether masks are loaded or evaluated, so that each must have one.
+        train: Whether it is trained on; else it is evaluated.
+        as_it_is: Whether pycocotools gets it as it is, and not `mmlape.CocoMetric`, which repairs ids.
+    """
+    number, category, crowd, box, area, image, outline = map(annotation.get, KEYS)
+    repairs = ", or set type='mmlape.CocoMetric' in the evaluator" * as_it_is
+    if number is None or (as_it_is and not (isinstance(number, int) and number > 0)):
+        return error('annotation id', f'has the id {number!r}: give each its own number from 1{repairs}')
+    if not box or area is None or image is None or (with_mask and not outline):
+        keys = ['bbox', 'area', 'image_id'] + ['segmentation'] * with_mask
+        missing = [key for key in keys if annotation.get(key) in (None, [], {})]
+        return error('incomplete annotation', f'has no {", ".join(missing)}: complete it, or remove the annotation')
+    if category not in labels:
+        known = shorten(map(repr, labels))
+        return error(
+            'unknown category', f'of image {image!r} has category_id {category!r}, but the categories have ids {known}'
+        )
+    if image not in images:
+        return warning('annotation of no image', f'is of image {image!r}, which is not listed: it is used nowhere')
+    x, y, w, h = box
+    if w < 0 or h < 0:
+        return error(
+            'invalid box', f'has the box {box}, not four finite numbers with a width and a height from 0 on: {FORM}'
+        )
+    if as_it_is and crowd is None:
+        return error('invalid iscrowd', f'has no iscrowd: write 0 or 1{repairs}')
+    record = images[image]
+    width, height = record['width'], record['height']
+    place = f'has the box {box} in an image of {width} x {height} pixels'
+    outside = w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0)
+    if outside or w > FAR * width or h > FAR * height:
+        where = 'so completely outside' if outside else 'so much larger'
+        return error('box outside its image', f'{place}, {where}: {FORM}')
+    extent = extent_of(annotation)
+    if with_mask and (reason := _wrong_mask(outline, extent, width, height)):
+        return error('invalid mask', f'has {reason}')
+    if area <= 0 or w < 1 or h < 1:
+        effect = 'training leaves it out' if train else 'AP counts it as small, or as missed'
+        return warning('box without area', f'{place}, and the area {area!r}: {effect}')
+    if extent and not crowd and lies_beside(box, extent):
+        return warning(
+            'box beside its outline', f'{place}, and an outline in the box {extent}: correct the one that is wrong'
+        )
+    return None
 
 
 def extent_of(annotation: Mapping[str, Any]) -> list[float] | None:

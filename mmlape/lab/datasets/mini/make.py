@@ -20,7 +20,7 @@ from mmlape.files import naming
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS
-from mmlape.lab.datasets.mini.writers import SceneOptions, SceneWriter, encode_image
+from mmlape.lab.datasets.mini.writers import SceneOptions, encode_image, write_scenes
 
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 MARKER = 'mini_data.json'
@@ -170,23 +170,18 @@ def read_options(root: str | Path) -> SceneOptions:
 
 
 def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
-    rows = []
+    rows, categories = [], [(name, 'digit') for name in DIGIT_NAMES]
     border = max(1, round(BORDER * min(options.reference)))
-    fewest, most = options.scene_digits
-    categories = [(name, 'digit') for name in DIGIT_NAMES]
     description = 'Scanned digits on photographs, made by mmlape'
+    scale = dict(drawn_for=options.drawn_for, grid=options.grid)
     for split, count in (('train', options.train), ('val', options.val)):
-        rng = options.generator(f'{split} scenes')
-        scans = scenes.sample_scans(split, rng)
-        backgrounds = scenes.Backgrounds(rng, drawn_for=options.drawn_for)
-        writer = SceneWriter(root, split, categories, ADE_CLASSES, description)
-        for _ in track(range(count), f'{split} scenes'):
-            digits = int(rng.integers(fewest, most + 1))
-            scene = scenes.compose(scans, backgrounds, options.size, digits, options.digit_size, rng, options.grid)
-            behind = PHOTOGRAPHS[scene.photograph]
-            described = scenes.describe(scene)
-            writer.add(scene.image, scene.digits, ADE_CLASSES.index(behind), border, described, photograph=behind)
-        rows += writer.close()
+        rng, track_of = options.generator(f'{split} scenes'), track(range(count), f'{split} scenes')
+        drawn = scenes.draw(split, rng, options.size, options.scene_digits, options.digit_size, (0.5, 1.0), **scale)
+        described = (
+            scene._replace(captions=scenes.describe(scene), about=dict(photograph=PHOTOGRAPHS[scene.photograph]))
+            for _, scene in zip(track_of, drawn)
+        )
+        rows += write_scenes(root, split, described, categories, ADE_CLASSES, border, description)
     (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
     return rows
 
@@ -207,16 +202,12 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         count = options.digits
         if split != 'train':
             count = max(len(DIGIT_NAMES), options.digits // TRAIN_CROPS_PER_VAL_CROP)
-        rng = options.generator(f'{split} digits')
-        scans = scenes.sample_scans(split, rng)
-        backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
-        size = (options.crop, options.crop)
-        folder = root / 'digits' / split
+        folder, rng = root / 'digits' / split, options.generator(f'{split} digits')
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
-        for number in track(range(count), f'{split} digits'):
-            scene = scenes.compose(scans, backgrounds, size, 1, (least, most), rng)
-            digit = scene.digits[0]
+        drawn = scenes.draw(split, rng, (options.crop,) * 2, (1, 1), (least, most), (0.5 / cells, 1 / cells))
+        for number, scene in zip(track(range(count), f'{split} digits'), drawn):
+            (digit,) = scene.things
             file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.source["scan"]:04d}.png'
             file.write_bytes(encode_image(scene.image, '.png'))
         rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
@@ -233,17 +224,14 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
     for name in VTAB_SETS if options.vtab else ():
         folder, lines = root / 'vtab' / name, {}
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
+        counts, sides = (1, 4 if name == 'counts' else 1), (largest - 2, largest)
         for split, (scans_of, divisor) in splits.items():
-            rng = options.generator(f'{split} vtab {name}')
-            scans = scenes.sample_scans(scans_of, rng)
-            backgrounds = scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
-            for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
-                objects = int(rng.integers(1, 5)) if name == 'counts' else 1
-                sides = (largest - 2, largest)
-                scene = scenes.compose(scans, backgrounds, crop, objects, sides, rng)
-                labels = scene.digits[0].label, scene.photograph, len(scene.digits) - 1
+            rng = options.generator(f'{split} vtab {name}')
+            drawn = scenes.draw(scans_of, rng, crop, counts, sides, (0.25, 0.5))
+            for number, scene in zip(track(range(max(1, options.vtab // divisor)), f'{name} {split}'), drawn):
+                labels = scene.things[0].label, scene.photograph, len(scene.things) - 1
                 path = f'images/{split}/{number:05d}.png'
                 (folder / path).write_bytes(encode_image(scene.image, '.png'))
                 lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')

@@ -19,7 +19,7 @@ from rich.progress import track
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.mini import scenes
-from mmlape.lab.datasets.mini.writers import SceneOptions, SceneWriter, Thing
+from mmlape.lab.datasets.mini.writers import Scene, SceneOptions, Thing, write_scenes
 
 STAMPS = '/usr/share/tuxpaint/stamps'
 INSTALL = 'apt-get install tuxpaint-stamps-default'
@@ -47,6 +47,7 @@ CLASSES = (*FOLDERS, 'background')
 NO_PHOTOGRAPHS = {'cartoon', 'toys', 'plastic', '00_symbols'}
 PHOTOGRAPHS = {'train': ('china', 'coffee', 'brick', 'grass'), 'val': ('rocket', 'gravel')}
 """Those behind the objects, 'china' of scikit-learn, the others of scikit-image; none shows a class."""
+DESCRIPTION = 'Stamps of Tux Paint on photographs, made by mmlape'
 VAL_EVERY = 4  # of the objects of a class, every fourth is for validation
 BORDER = 4  # pixels around an object that are not labelled
 CELL = 256  # side of the square for which the number of objects is given
@@ -83,18 +84,12 @@ class ObjectOptions(SceneOptions):
 
     def write(self, root: Path) -> list[dict]:
         """See `SceneOptions.write`: `coco/` and `ade/`."""
-        rows = []
-        found = find_stamps(self.stamps)
+        rows, found = [], find_stamps(self.stamps)
         for split, count in (('train', self.train), ('val', self.val)):
             rng = self.generator(f'{split} objects')
             stamps, photographs = sample_stamps(found, split, rng), read_photographs(split)
-            writer = SceneWriter(
-                root, split, CATEGORIES, CLASSES, 'Stamps of Tux Paint on photographs, made by mmlape'
-            )
-            for _ in track(range(count), f'{split} scenes'):
-                image, things = compose(stamps, photographs, self, rng)
-                writer.add(image, things, CLASSES.index('background'), BORDER)
-            rows += writer.close()
+            drawn = (compose(stamps, photographs, self, rng) for _ in track(range(count), f'{split} scenes'))
+            rows += write_scenes(root, split, drawn, CATEGORIES, CLASSES, BORDER, DESCRIPTION)
         return rows
 
 
@@ -182,11 +177,8 @@ def compose(
     photographs: list[np.ndarray],
     options: ObjectOptions,
     rng: np.random.Generator,
-) -> tuple[np.ndarray, list[Thing]]:
-    """Compose a scene of objects that do not cover each other; one that finds no place is left out.
-
-    Return the image (H, W, 3) uint8 in BGR order, and the objects.
-    """
+) -> Scene:
+    """Compose a scene of objects that do not cover each other; one that finds no place is left out."""
     height, width = options.size
     image = draw_background(photographs, options.size, rng)
     taken, things = np.zeros((height, width), bool), []
@@ -209,7 +201,7 @@ def compose(
         mask = np.zeros((height, width), bool)
         mask[place] = cover >= 0.5
         things.append(Thing(label, mask, dict(stamp=name)))
-    return image, things
+    return Scene(image, things)
 
 
 def draw_stamp(stamp: np.ndarray, side: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -8,13 +8,12 @@ validation share no scan.
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import cv2
 import numpy as np
 
-from mmlape.lab.datasets.mini.writers import Thing
+from mmlape.lab.datasets.mini.writers import Scene, Thing
 
 DIGIT_NAMES = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 PHOTOGRAPHS = ('china', 'flower')
@@ -42,15 +41,6 @@ VOCABULARY = (
     'left', 'right', 'above', 'below',
 )  # fmt: skip
 """Of the captions, as a vocabulary of BERT's form."""
-
-
-@dataclass
-class Scene:
-    """An image (H, W, 3) uint8 in BGR order, the digits on it, and the photograph behind them."""
-
-    image: np.ndarray
-    photograph: int
-    digits: list[Thing] = field(default_factory=list)
 
 
 def in_turn(of_class: Sequence[Sequence[T]], rng: np.random.Generator) -> Iterator[tuple[int, T]]:
@@ -108,43 +98,29 @@ def read_photograph(name: str) -> np.ndarray:
     return np.ascontiguousarray(image[..., ::-1])
 
 
-class Backgrounds:
-    """Random crops of the photographs, whose side has a share of the largest that fits.
+def draw_background(
+    size: tuple[int, int], rng: np.random.Generator, share: tuple[float, float], drawn_for: tuple[int, int] | None
+) -> tuple[int, np.ndarray]:
+    """Return the index of a photograph, and a crop (H, W, 3) from a random position.
 
     Args:
+        size: (H, W).
         rng: Chooses photograph, share and position.
-        share: The smallest and the largest.
-        drawn_for: (H, W) of the canvas on which they have these shares; crops for others are at its
-            scale, and continued by reflection where the photograph ends. By default the canvas.
+        share: The smallest and the largest side of the crop, of the largest that fits.
+        drawn_for: (H, W) of the canvas on which crops have these shares; those for others are at its
+            scale, and continued by reflection where the photograph ends. None for the size.
     """
-
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        share: tuple[float, float] = (0.5, 1.0),
-        drawn_for: tuple[int, int] | None = None,
-    ) -> None:
-        self.rng = rng
-        self.share = share
-        self.drawn_for = drawn_for
-        self.photographs = [read_photograph(name) for name in PHOTOGRAPHS]
-
-    def crop(self, height: int, width: int) -> tuple[int, np.ndarray]:
-        """Return the index of a photograph, and a crop (height, width, 3) from a random position."""
-        photograph = int(self.rng.integers(len(self.photographs)))
-        part = self.photographs[photograph]
-        largest = min(have / side for have, side in zip(part.shape, self.drawn_for or (height, width)))
-        scale = largest * self.rng.uniform(*self.share)
-        rows, columns = (
-            self._indices(max(1, int(side * scale)), have) for side, have in zip((height, width), part.shape)
-        )
-        piece = part[rows[:, None], columns]
-        method = cv2.INTER_AREA if scale > 1 else cv2.INTER_LINEAR
-        return photograph, cv2.resize(piece, (width, height), interpolation=method)
-
-    def _indices(self, wanted: int, have: int) -> np.ndarray:
-        places = have - wanted + 1 if wanted <= have else 2 * have
-        return reflected(int(self.rng.integers(places)), wanted, have)
+    photograph = int(rng.integers(len(PHOTOGRAPHS)))
+    part = read_photograph(PHOTOGRAPHS[photograph])
+    largest = min(have / side for have, side in zip(part.shape, drawn_for or size))
+    scale, places = largest * rng.uniform(*share), []
+    for side, have in zip(size, part.shape):
+        wanted = max(1, int(side * scale))
+        starts = have - wanted + 1 if wanted <= have else 2 * have
+        places.append(reflected(int(rng.integers(starts)), wanted, have))
+    piece = part[places[0][:, None], places[1]]
+    method = cv2.INTER_AREA if scale > 1 else cv2.INTER_LINEAR
+    return photograph, cv2.resize(piece, size[::-1], interpolation=method)
 
 
 def reflected(start: int, wanted: int, have: int) -> np.ndarray:
@@ -195,22 +171,47 @@ def smallest_fit(side: int, cells: int) -> int:
     return side // cells - 2
 
 
-def compose(
-    scans: Iterator[tuple[int, int, np.ndarray]],
-    backgrounds: Backgrounds,
+def draw(
+    split: str,
+    rng: np.random.Generator,
     size: tuple[int, int],
+    counts: tuple[int, int],
+    sides: tuple[int, int],
+    share: tuple[float, float],
+    drawn_for: tuple[int, int] | None = None,
+    grid: tuple[int, int] | None = None,
+) -> Iterator[Scene]:
+    """Yield scenes (H, W) without end, of the scans of a split.
+
+    Args:
+        split: 'train' or 'val'.
+        rng: Decides all of them.
+        size: (H, W).
+        counts: Fewest and most digits, where there are as many cells.
+        sides: Smallest and largest of a digit's tile.
+        share: Of the photograph, see `draw_background`.
+        drawn_for: See there.
+        grid: Rows and columns of cells; by default those of `cells_along`.
+    """
+    scans = sample_scans(split, rng)
+    while True:
+        count = int(rng.integers(counts[0], counts[1] + 1))
+        photograph, image = draw_background(size, rng, share, drawn_for)
+        cells = grid or tuple(cells_along(side, sides[1]) for side in size)
+        yield Scene(image, put_digits(image, scans, count, sides, rng, *cells), photograph)
+
+
+def put_digits(
+    image: np.ndarray,
+    scans: Iterator[tuple[int, int, np.ndarray]],
     count: int,
     digit_size: tuple[int, int],
     rng: np.random.Generator,
-    grid: tuple[int, int] | None = None,
-) -> Scene:
-    """Compose a scene (H, W) with ``count`` digits, or with one in each of its cells if these are fewer.
-
-    ``grid`` has the rows and columns of cells; by default those of `cells_along`.
-    """
-    photograph, image = backgrounds.crop(*size)
-    scene = Scene(image, photograph)
-    rows, columns = grid or (cells_along(side, digit_size[1]) for side in size)
+    rows: int,
+    columns: int,
+) -> list[Thing]:
+    """Paint digits into an image (H, W, 3), in place, one for each of its cells at most."""
+    size, digits = image.shape[:2], []
     cells = rng.permutation(rows * columns)[:count]
     for cell in cells:
         label, scan, pixels = next(scans)
@@ -232,8 +233,8 @@ def compose(
         mask = np.zeros(size, bool)
         mask[top : top + tile.shape[0], left : left + tile.shape[1]] = tile >= 0.5
         paint(image, tile, ink, top, left, rng)
-        scene.digits.append(Thing(label, mask, dict(scan=scan)))
-    return scene
+        digits.append(Thing(label, mask, dict(scan=scan)))
+    return digits
 
 
 def describe(scene: Scene) -> list[str]:
@@ -241,8 +242,8 @@ def describe(scene: Scene) -> list[str]:
 
     'a three above a seven on a photograph of a flower'
     """
-    names = [_with_article(DIGIT_NAMES[digit.label]) for digit in scene.digits]
-    centres = [np.argwhere(digit.mask).mean(axis=0)[::-1] for digit in scene.digits]  # x, y
+    names = [_with_article(DIGIT_NAMES[digit.label]) for digit in scene.things]
+    centres = [np.argwhere(digit.mask).mean(axis=0)[::-1] for digit in scene.things]  # x, y
     phrases = list(names)
     for first in range(len(names) - 1):
         offset = centres[first + 1] - centres[first]

@@ -28,6 +28,16 @@ class Thing(NamedTuple):
     source: Mapping[str, Any]  # which image it is of, for its annotation
 
 
+class Scene(NamedTuple):
+    """An image with objects that do not cover each other."""
+
+    image: np.ndarray  # (H, W, 3) uint8, BGR
+    things: Sequence[Thing]
+    photograph: int = 0  # that is behind them, of those which are classes
+    captions: Sequence[str] = ()
+    about: Mapping[str, Any] = {}  # what else its record in COCO's layout has
+
+
 @dataclass(frozen=True)
 class SceneOptions:
     """Options of scenes, whatever is drawn in them."""
@@ -115,87 +125,63 @@ def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
     return np.concatenate([outer[: start + 1], loop, loop[:1], outer[start:]])
 
 
-class SceneWriter:
-    """Writes the scenes of one split below ``root`` as COCO and as ADE20K: images at once, annotations at `close`.
+def write_scenes(
+    root: Path,
+    split: str,
+    scenes: Iterable[Scene],
+    categories: Sequence[tuple[str, str]],
+    classes: Sequence[str],
+    border: int,
+    description: str,
+) -> list[dict]:
+    """Write the scenes of one split below ``root`` as COCO and as ADE20K; return a row for each layout.
 
     Args:
         root: Receives ``coco/`` and ``ade/``.
         split: 'train' or 'val'.
-        categories: COCO's name and supercategory of each class.
-        classes: ADE20K's names; its label 0 is unlabelled.
+        scenes: What is drawn.
+        categories: COCO's name and supercategory of each class of objects.
+        classes: ADE20K's names, of these and of photographs; its label 0 is unlabelled.
+        border: Pixels around an object that are not labelled.
         description: What the scenes show.
     """
+    from PIL import Image
 
-    def __init__(
-        self, root: Path, split: str, categories: Iterable[tuple[str, str]], classes: Sequence[str], description: str
-    ) -> None:
-        self.root, self.split = root, split
-        self.folder = root / 'coco' / f'{split}2017'
-        self.file = root / 'coco' / 'annotations' / f'instances_{split}2017.json'
-        self.maps, self.labels = (root / 'ade' / kind / ADE_SPLITS[split] for kind in ('images', 'annotations'))
-        for folder in (self.folder, self.file.parent, self.maps, self.labels):
-            folder.mkdir(parents=True, exist_ok=True)
-        self.categories = [
-            dict(id=i + 1, name=name, supercategory=group) for i, (name, group) in enumerate(categories)
-        ]
-        self.info = dict(description=description)
-        self.images, self.annotations, self.captions = [], [], []
-        self.palette = [0, 0, 0] + [value for colour in class_palette(len(classes)) for value in colour]
-        (root / 'ade' / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes))
-
-    def add(
-        self,
-        image: np.ndarray,
-        things: Sequence[Thing],
-        behind: int,
-        border: int,
-        captions: Iterable[str] = (),
-        **about: Any,
-    ) -> None:
-        """Write an image (H, W, 3) BGR, and record its objects, its captions, and what else is known about it.
-
-        ``behind`` is the class around the objects, which have an unlabelled border of so many pixels.
-        """
-        from PIL import Image
-
-        number, jpeg, (height, width) = len(self.images) + 1, encode_image(image, '.jpg'), image.shape[:2]
-        name = f'{number:012d}.jpg'
-        (self.folder / name).write_bytes(jpeg)
-        self.images.append(dict(id=number, file_name=name, height=height, width=width, **about))
-        for text in captions:
-            self.captions.append(dict(id=len(self.captions) + 1, image_id=number, caption=text))
-        for thing in things:
-            left, top, wide, high = cv2.boundingRect(thing.mask.astype(np.uint8))
-            self.annotations.append(
-                dict(
-                    id=len(self.annotations) + 1,
-                    image_id=number,
-                    category_id=thing.label + 1,
-                    bbox=[left, top, wide, high],
-                    area=int(thing.mask.sum()),
-                    iscrowd=0,
-                    segmentation=encode_polygons(thing.mask),
-                    **thing.source,
-                )
-            )
-        stem = f'ADE_{self.split}_{number:08d}'
-        (self.maps / f'{stem}.jpg').write_bytes(jpeg)
-        label_map = Image.fromarray(draw_labels((height, width), things, behind, border))
-        label_map.putpalette(self.palette)
-        label_map.save(self.labels / f'{stem}.png')
-
-    def close(self) -> list[dict]:
-        """Write COCO's annotation files; return a row for each layout."""
-        content = dict(info=self.info, images=self.images, annotations=self.annotations, categories=self.categories)
-        self.file.write_text(json.dumps(content))
-        if self.captions:
-            captions = dict(info=self.info, images=self.images, annotations=self.captions)
-            self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(json.dumps(captions))
-        counts = dict(images=len(self.images), objects=len(self.annotations))
-        return [
-            dict(format=layout, split=self.split, path=folder.relative_to(self.root), **counts)
-            for layout, folder in (('COCO', self.folder), ('ADE20K', self.maps))
-        ]
+    photos, maps = root / 'coco' / f'{split}2017', root / 'ade' / 'images' / ADE_SPLITS[split]
+    labels, annotations = root / 'ade' / 'annotations' / ADE_SPLITS[split], root / 'coco' / 'annotations'
+    for folder in (photos, annotations, maps, labels):
+        folder.mkdir(parents=True, exist_ok=True)
+    records, objects, captions = [], [], []
+    palette = [0, 0, 0] + [value for colour in class_palette(len(classes)) for value in colour]
+    for number, scene in enumerate(scenes, 1):
+        jpeg, (height, width) = encode_image(scene.image, '.jpg'), scene.image.shape[:2]
+        name, stem = f'{number:012d}.jpg', f'ADE_{split}_{number:08d}'
+        (photos / name).write_bytes(jpeg)
+        (maps / f'{stem}.jpg').write_bytes(jpeg)
+        records.append(dict(id=number, file_name=name, height=height, width=width, **scene.about))
+        for text in scene.captions:
+            captions.append(dict(id=len(captions) + 1, image_id=number, caption=text))
+        for thing in scene.things:
+            box = list(cv2.boundingRect(thing.mask.astype(np.uint8)))
+            fields = dict(id=len(objects) + 1, image_id=number, category_id=thing.label + 1, bbox=box)
+            fields |= dict(area=int(thing.mask.sum()), iscrowd=0, segmentation=encode_polygons(thing.mask))
+            objects.append(dict(fields, **thing.source))
+        behind = len(categories) + scene.photograph
+        label_map = Image.fromarray(draw_labels((height, width), scene.things, behind, border))
+        label_map.putpalette(palette)
+        label_map.save(labels / f'{stem}.png')
+    (root / 'ade' / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes))
+    content: dict[str, Any] = dict(info=dict(description=description), images=records)
+    if captions:
+        (annotations / f'captions_{split}2017.json').write_text(json.dumps(content | dict(annotations=captions)))
+    named = enumerate(categories, 1)
+    content |= dict(
+        annotations=objects, categories=[dict(id=i, name=one, supercategory=group) for i, (one, group) in named]
+    )
+    (annotations / f'instances_{split}2017.json').write_text(json.dumps(content))
+    counts = dict(images=len(records), objects=len(objects))
+    folders = ('COCO', photos), ('ADE20K', maps)
+    return [dict(format=layout, split=split, path=path.relative_to(root), **counts) for layout, path in folders]
 
 
 def draw_labels(size: tuple[int, int], things: Iterable[Thing], behind: int, border: int) -> np.ndarray:
