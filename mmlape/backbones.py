@@ -4,14 +4,12 @@ A graph has one input, ``image`` (B, C, H, W): float32, normalised as the config
 preprocessor does it. Its outputs, ``feature_0`` and so on, are what the backbone returns.
 """
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
-from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.fetching import is_on_hub
@@ -21,7 +19,7 @@ from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.config.config_file import config_name, load_config
 from mmlape.lab.config.stored_config import preprocessor_of
-from mmlape.lab.export.writing import Form, Written, export_graph, names_of
+from mmlape.lab.export.writing import Form, export_graph, names_of
 from mmlape.lab.inference.trained_model import Trained, is_config, open_trained
 from mmlape.lab.training.optim import quiet_logger
 from mmlape.models.base.backbone import BaseBackbone
@@ -143,13 +141,13 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     return model
 
 
-def export_backbone_of(trained: Trained, form: Form, out: str | Path) -> Written:
-    """Write the graph of the backbone of a configuration's model, see `export_backbone`.
+def export_backbone(trained: Trained, form: Form, out: str | Path) -> float:
+    """Write the graph of the backbone of a configuration's model, and return how far its numbers are from PyTorch's.
 
-    Args:
-        trained: The model.
-        form: Of the graph.
-        out: The file.
+    Raises:
+        ExportError: If torch cannot export it, a difference exceeds the tolerance, or ``out`` is a
+            folder; nothing is written then.
+        StackError: If a package is missing.
     """
     cfg, checkpoint = trained.config, trained.checkpoint
     preprocessor = preprocessor_of(cfg)
@@ -158,7 +156,7 @@ def export_backbone_of(trained: Trained, form: Form, out: str | Path) -> Written
     notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
     with trained.building():
         backbone = build_backbone(cfg, trained.file or checkpoint)
-    return export_backbone(backbone, form, out, notes)
+    return export_graph(backbone.float().eval(), form, out, notes)
 
 
 def build_backbone(cfg: Config, checkpoint: OpenedFile | str | None) -> BaseBackbone:
@@ -178,15 +176,3 @@ def build_backbone(cfg: Config, checkpoint: OpenedFile | str | None) -> BaseBack
                 f'as {report.new[0]}: give the checkpoint of a trained model'
             )
     return backbone
-
-
-def export_backbone(backbone: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None) -> Written:
-    """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than the tolerance.
-
-    Raises:
-        ExportError: If torch cannot export it, a difference exceeds the tolerance, or ``out`` is a
-            folder; nothing is written then.
-        StackError: If a package is missing.
-    """
-    model = copy.deepcopy(backbone).cpu().float().eval()
-    return export_graph(model, form, out, notes)

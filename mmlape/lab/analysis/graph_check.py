@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,7 +26,7 @@ from torchvision.ops import box_iou
 from mmlape.console.quiet import say
 from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import console
-from mmlape.lab.export.graphs import ExportedModel, Graph, Input, exported_class, install_graph
+from mmlape.lab.export.graphs import Graph, Input, exported_class, install_graph
 from mmlape.lab.export.writing import silent
 from mmlape.lab.inference.images import files_of
 from mmlape.lab.inference.run_model import init_model, predict_batch
@@ -42,19 +43,6 @@ SAME = 0.9
 PACKAGES = dict(detection='MMDetection', segmentation='MMSegmentation', classification='MMPretrain')
 MAIN = dict(detection='_mAP', segmentation='mIoU', classification='top1')
 """How the names of a task's main metrics end."""
-
-
-class InPyTorch(Graph):
-    """An exported model that runs in PyTorch, on images padded as those of its graph."""
-
-    def __init__(self, model: ExportedModel, path: Path, name: str) -> None:
-        super().__init__(path, name)
-        self.model, self.batch = model, None
-
-    def __call__(self, images: Tensor) -> list[Tensor]:
-        """Return the outputs."""
-        with torch.no_grad():
-            return list(self.model(images))
 
 
 @dataclass
@@ -139,7 +127,7 @@ def _sides(trained: Trained, path: Path, name: str) -> list[Side]:
     given = Input.of(through, trained.config)
     options = dict(labels=True) if graph.outputs == ('labels',) else {}
     eager = exported(copy.deepcopy(through), given, **options).eval()
-    exported.install(through, InPyTorch(eager, path, name), given)
+    exported.install(through, partial(graph.of_batch, given=given, instead=eager))
     return [Side(PACKAGES[model.task], model), Side('PyTorch, as exported', through), Side('graph', by_graph)]
 
 

@@ -14,8 +14,8 @@ from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.files import write_json, write_text
 from mmlape.lab.config.stored_config import preprocessor_of, tiles_of
 from mmlape.lab.export import writing
-from mmlape.lab.export.graphs import SUFFIX, ExportedModel, ExportedTogether, Graph, Input, Size, exported_class
-from mmlape.lab.export.writing import Form, Written, export_graph, names_of
+from mmlape.lab.export.graphs import SUFFIX, Exported, Graph, Input, Size, Together, exported_class
+from mmlape.lab.export.writing import Form, export_graph, names_of
 from mmlape.lab.inference.run_model import init_model
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.lab.inference.trained_model import Trained
@@ -23,8 +23,8 @@ from mmlape.lab.inference.trained_model import Trained
 EXAMPLES = [Path(writing.__file__).with_name(name) for name in ('example.py', 'example.cpp')]
 
 
-def export(trained: Trained | Mapping[str, Trained], form: Form, out: str | Path, labels: bool = False) -> Written:
-    """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than the tolerance.
+def export(trained: Trained | Mapping[str, Trained], form: Form, out: str | Path, labels: bool = False) -> float:
+    """Write the graph of a complete model, and return how far its numbers are from PyTorch's.
 
     Args:
         trained: The model; the test pipeline of its config says in which order images are loaded. Or several by name,
@@ -44,11 +44,11 @@ def export(trained: Trained | Mapping[str, Trained], form: Form, out: str | Path
         return export_graph(exported, form, out, notes)
     parts = {name: _exported(one, form, labels) for name, one in trained.items()}
     notes = {f'{name}/{key}': value for name, (_, own) in parts.items() for key, value in own.items()}
-    graph = ExportedTogether({name: part for name, (part, _) in parts.items()}).eval()
+    graph = Together({name: part for name, (part, _) in parts.items()}).eval()
     return export_graph(graph, form, out, notes | graph.given.notes() | dict(models=json.dumps(list(parts))))
 
 
-def _exported(trained: Trained, form: Form, labels: bool) -> tuple[ExportedModel, dict[str, str]]:
+def _exported(trained: Trained, form: Form, labels: bool) -> tuple[Exported, dict[str, str]]:
     """Return a model as it is exported, and what its graph says of it."""
     if trained.checkpoint and trained.file is None:
         raise ExportError(f'{trained.checkpoint} is a graph already: give the weights that it was made of')

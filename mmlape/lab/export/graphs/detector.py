@@ -26,12 +26,12 @@ from torch import Tensor, nn
 from torchvision.ops import roi_align
 
 from mmlape.errors import ExportError
-from mmlape.lab.export.graphs import ExportedModel
+from mmlape.lab.export.graphs import Exported, Outputs
 from mmlape.lab.export.graphs.operators import best_boxes, largest
 from mmlape.lab.export.graphs.session import FLOAT, INTEGER, Graph, Input, Size
 
 
-class ExportedDetector(ExportedModel):
+class ExportedDetector(Exported):
     """Mask R-CNN or Faster R-CNN of MMDetection, with suppression of overlapping boxes.
 
     The outputs of N = ``test_cfg.rcnn.max_per_img`` objects of each of B images, by falling score,
@@ -192,13 +192,13 @@ class ExportedDetector(ExportedModel):
         return found | (dict(masks=(FLOAT, (count, None, None))) if has_masks else {})
 
     @staticmethod
-    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+    def install(model: nn.Module, outputs: Outputs) -> None:
         """Replace ``predict``; masks are pasted as MMDetection pastes them."""
         threshold = (getattr(model, 'roi_head', model).test_cfg or {}).get('mask_thr_binary', 0.5)
 
         def predict(inputs: Tensor, samples: list, rescale: bool = True) -> list:
             results = []
-            for sample, objects in zip(samples, zip(*graph.of_batch(inputs, given))):
+            for sample, objects in zip(samples, zip(*outputs(inputs))):
                 boxes, scores, labels, *masks = objects
                 found = scores > 0
                 boxes, scores, labels = boxes[found], scores[found], labels[found]
