@@ -206,10 +206,8 @@ def _class_names(cfg: Config) -> list[str]:
     return list(names)
 
 
-def compare_on_dataset(
-    model: nn.Module, indices: Iterable[int], out_dir: str | Path, score_thr: float = 0.3
-) -> list[Path]:
-    """Draw predictions on images of the test set beside their ground truth.
+def compare_on_dataset(model: nn.Module, indices: Iterable[int], out_dir: str | Path) -> list[Path]:
+    """Draw predictions on images of the test set, those of a score of 0.3 and more, beside their ground truth.
 
     Return the drawings' paths.
 
@@ -217,7 +215,6 @@ def compare_on_dataset(
         model: A detector or segmenter from `init_model`.
         indices: Of images in the test set.
         out_dir: The folder of the drawings, named like their images.
-        score_thr: Predicted objects with a lower score are not drawn.
 
     Raises:
         ConfigError: The model is a classifier, or its test set has no annotations.
@@ -237,7 +234,6 @@ def compare_on_dataset(
         (prediction,) = predict_batch(model, [model.preparation.of_array(image)])
         truth.set_field(prediction.get(predicted), predicted)
         paths.append(Path(out_dir) / f'{Path(truth.img_path).stem}.png')
-        write_image(
-            draw_sample(image, truth, model.classes, palette_of(model.cfg, model.classes), score_thr), paths[-1]
-        )
+        drawn = draw_sample(image, truth, model.classes, palette_of(model.cfg, model.classes), 0.3)
+        write_image(drawn, paths[-1])
     return paths
