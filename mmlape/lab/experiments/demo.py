@@ -15,6 +15,7 @@ from pathlib import Path
 from mmlape.checkpoint.opening import open_file
 from mmlape.console.terminal import clock
 from mmlape.errors import TrainingError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
@@ -123,7 +124,7 @@ def run_demo(work_dir: str | Path, data: str | Path, seeds: int = 1, shorten: fl
 def _predictions(arm: Arm, run: Path, work_dir: Path) -> list[Path]:
     """Draw what the last checkpoint of a run predicts, and return the drawings."""
     with _quiet():
-        model = init_model(arm.config, open_file(checkpoints(run)[0]), cfg_options=list(arm.cfg_options))
+        model = init_model(load_config(arm.config, list(arm.cfg_options)), open_file(checkpoints(run)[0]))
         return compare_on_dataset(model, IMAGES, work_dir / 'report' / 'images' / arm.name)
 
 

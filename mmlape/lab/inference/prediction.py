@@ -4,6 +4,7 @@
 and Pillow's images.
 """
 
+import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from torch import nn
 
 from mmlape.console.log import log
 from mmlape.errors import ConfigError, DataError, listed
+from mmlape.lab.config.config_file import apply_options, name_types, parse_options
 from mmlape.lab.config.stored_config import tiles_of
 from mmlape.lab.export.graphs import Graph
 from mmlape.lab.inference.drawing import Colour, draw_sample, palette_of
@@ -369,15 +371,16 @@ def load(
     if isinstance(run, Config):
         if checkpoint is None:
             raise ConfigError(f'{run.filename} is a config: give its checkpoint with it')
-        trained = Trained(run, str(checkpoint))
-        return model_of(trained, device, cfg_options)
+        cfg = copy.deepcopy(run)
+        name_types(cfg)
+        apply_options(cfg, parse_options(cfg_options))
+        return model_of(Trained(cfg, str(checkpoint)), device)
     words = [run] if checkpoint is None else [run, checkpoint]
     return model_of(open_trained(words, cfg_options), device)
 
 
-def model_of(trained: Trained, device: str | None = None, cfg_options: list[str] | dict | None = None) -> Model:
-    """Build what a user has named, with further changes of its config."""
+def model_of(trained: Trained, device: str | None = None) -> Model:
+    """Build what a user has named."""
+    checkpoint = trained.weights()
     with trained.building():
-        weights = trained.file or Graph(trained.weights())
-        module = init_model(trained.config, weights, device, cfg_options)
-    return Model(module, Path(trained.weights()))
+        return Model(init_model(trained.config, trained.file or Graph(checkpoint), device), Path(checkpoint))

@@ -23,7 +23,7 @@ from mmlape.checkpoint.closed_world import as_now
 from mmlape.checkpoint.opening import OpenedFile
 from mmlape.console.log import log
 from mmlape.errors import ConfigError, DataError, listed
-from mmlape.lab.config.config_file import apply_options, load_config, name_types, parse_options
+from mmlape.lab.config.config_file import name_types
 from mmlape.lab.config.stored_config import classes_of, preprocessor_of
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
 from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
@@ -37,31 +37,20 @@ from mmlape.lab.registry import TRANSFORMS, class_of
 from mmlape.lab.training.optim import build_model
 
 
-def init_model(
-    config: str | Path | Config,
-    checkpoint: OpenedFile | Graph | None,
-    device: str | None = None,
-    cfg_options: list[str] | dict | None = None,
-) -> nn.Module:
+def init_model(config: Config, checkpoint: OpenedFile | Graph | None, device: str | None = None) -> nn.Module:
     """Build a config's model for inference, with attributes ``cfg``, ``task``, ``classes`` and others.
 
     Args:
-        config: A config, or its file. The checkpoint's class names, if it has any, replace the
-            config's.
+        config: Left as it is. The checkpoint's class names, if it has any, replace the config's.
         checkpoint: Its weights, opened, or a graph of it; None for an untrained model.
         device: Such as 'cpu'; None for a GPU if there is one.
-        cfg_options: Overrides of the config.
 
     Raises:
         ConfigError: The config is of no known task, or there is no such device.
         CheckpointError: The weights are not this model's.
     """
-    if isinstance(config, Config):
-        cfg = copy.deepcopy(config)
-        name_types(cfg)
-        apply_options(cfg, parse_options(cfg_options))
-    else:
-        cfg = load_config(str(config), cfg_options)
+    cfg = copy.deepcopy(config)
+    name_types(cfg)
     scope = cfg.get('default_scope')
     if scope not in TASKS:
         raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
@@ -70,13 +59,14 @@ def init_model(
         stored = checkpoint.classes if isinstance(checkpoint, Graph) else classes_of(checkpoint.meta)
         names = _adopt_classes(cfg, stored)
     model = revert_sync_batchnorm(build_model(cfg))
+    names = names or _class_names(cfg)
     if isinstance(checkpoint, Graph):
-        install_graph(model, checkpoint, cfg, names or _class_names(cfg))
+        install_graph(model, checkpoint, cfg, names)
     elif checkpoint is None:
         model.init_weights()
     else:
         load_model(model, checkpoint)
-    model.cfg, model.task, model.classes = cfg, TASKS[scope], names or _class_names(cfg)
+    model.cfg, model.task, model.classes = cfg, TASKS[scope], names
     # an image to predict on has no annotations to load
     steps = cfg.test_dataloader.dataset.pipeline
     model.annotation_steps = [step for step in steps if loads(step, scope, 'Annotations')]
