@@ -29,8 +29,8 @@ from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
 from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
 from mmlape.lab.datasets.transforms import LoadImageFromFile, loads, patch_size
 from mmlape.lab.export.graphs import Graph, install_graph
+from mmlape.lab.inference import TASKS
 from mmlape.lab.inference.drawing import draw_sample, palette_of, write_image
-from mmlape.lab.inference.evaluator import TASKS
 from mmlape.lab.inference.images import to_array
 from mmlape.lab.model_weights import load_model, other_names
 from mmlape.lab.registry import TRANSFORMS, class_of
