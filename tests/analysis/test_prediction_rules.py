@@ -122,24 +122,28 @@ def _without_masks(sample):
     return sample
 
 
-def test_skipped_images_are_told_and_others_are_predicted_on(tmp_path):
+@pytest.mark.parametrize('tile', [None, WIDTH])
+def test_skipped_images_are_told_and_others_are_predicted_on(tile, tmp_path):
+    """Whichever tile of an image cannot be predicted on, the image is skipped."""
     images = tmp_path / 'images'
     images.mkdir()
     for name in ('a.png', 'b.PNG', 'c.png'):
-        Image.fromarray(scene()).save(images / name, 'PNG')
+        image = scene()
+        image[0, 0] = 7 * (name == 'b.PNG')
+        Image.fromarray(image).save(images / name, 'PNG')
 
     class Broken(Preparation):
-        def of_file(self, path):
-            if path.name == 'b.PNG':
-                raise DataError(f'{path}: broken')
-            return super().of_file(path)
+        def of_array(self, image):
+            if image[0, 0, 0] == 7:
+                raise DataError('too small')
+            return super().of_array(image)
 
     finder = Finder()
     finder.preparation = Broken()
     for batch_size in (1, 2, 5):
         out = tmp_path / f'out {batch_size}'
-        done, skipped = predict_files(Model(finder), images, out, batch_size=batch_size)
-        assert (done, [path.name for path, _ in skipped]) == (2, ['b.PNG'])
+        done, skipped = predict_files(Model(finder), images, out, batch_size=batch_size, tile=tile)
+        assert (done, skipped) == (2, [(images / 'b.PNG', f'{images}/b.PNG: too small')])
         content = json.loads((out / 'predictions.json').read_text())
         assert [(image['id'], image['file_name']) for image in content['images']] == [(1, 'a.png'), (2, 'c.png')]
         assert [row['image_id'] for row in content['annotations']] == [1, 1, 2, 2]
