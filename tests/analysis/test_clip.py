@@ -18,9 +18,8 @@ from test_prediction_rules import Finder
 from mmlape.cli import main
 from mmlape.errors import DataError
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.inference.predicted_clip import is_clip, predict_clip
-from mmlape.lab.inference.prediction import Model
-from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.inference.predicted_files import is_clip, predict_clip
+from mmlape.lab.inference.prediction import Model, init_model
 
 FRAMES = 30
 

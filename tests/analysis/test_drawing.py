@@ -20,7 +20,7 @@ from mmlape.checkpoint.opening import open_file
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.inference.drawing import draw_sample, palette_of, place_labels
-from mmlape.lab.inference.run_model import compare_on_dataset, init_model, predict_batch
+from mmlape.lab.inference.prediction import compare_on_dataset, init_model, predict_batch
 
 CLASSES = ('ant', 'bee', 'cat')
 

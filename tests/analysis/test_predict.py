@@ -18,8 +18,8 @@ from mmlape.lab.config.config_file import load_config
 from mmlape.lab.evaluation.saved import object_rows
 from mmlape.lab.inference.drawing import draw_sample
 from mmlape.lab.inference.evaluator import test as evaluate
-from mmlape.lab.inference.prediction import RESULTS
-from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.inference.prediction import init_model
+from mmlape.lab.inference.results import RESULTS
 from mmlape.lab.training.trainer import train
 
 CONFIGS = tiny.ROOT / 'configs'

@@ -15,7 +15,8 @@ from pycocotools import mask as coco_mask
 from mmlape.errors import DataError
 from mmlape.lab.inference.drawing import resized
 from mmlape.lab.inference.predicted_files import predict_files
-from mmlape.lab.inference.prediction import Detection, Model
+from mmlape.lab.inference.prediction import Model
+from mmlape.lab.inference.results import Detection
 
 CLASSES = ('bright', 'dark', 'none')
 HEIGHT, WIDTH = 24, 40

@@ -41,8 +41,7 @@ from mmlape.lab.export.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.export.writing import Form
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.lab.inference.evaluator import test as evaluate
-from mmlape.lab.inference.prediction import load
-from mmlape.lab.inference.run_model import init_model, predict_batch
+from mmlape.lab.inference.prediction import init_model, load, predict_batch
 from mmlape.lab.inference.trained_graph import EXAMPLES, complete, export, graph_file, graph_of, image_size
 from mmlape.lab.inference.trained_model import Trained
 from mmlape.lab.training.optim import build_model

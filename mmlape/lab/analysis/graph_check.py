@@ -29,7 +29,7 @@ from mmlape.console.terminal import console
 from mmlape.lab.export.graphs import Graph, Input, exported_class, install_graph
 from mmlape.lab.export.writing import silent
 from mmlape.lab.inference.images import files_of
-from mmlape.lab.inference.run_model import init_model, predict_batch
+from mmlape.lab.inference.prediction import init_model, predict_batch
 from mmlape.lab.inference.trained_model import Trained
 
 GOAL = 0.999

@@ -21,7 +21,7 @@ from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.experiments.report import average, build, print_results, write_report
-from mmlape.lab.inference.run_model import compare_on_dataset, init_model
+from mmlape.lab.inference.prediction import compare_on_dataset, init_model
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import read_seeds, seed_folder
 from mmlape.lab.training.optim import quiet_logger

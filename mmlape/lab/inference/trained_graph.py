@@ -16,7 +16,7 @@ from mmlape.lab.config.stored_config import preprocessor_of, tiles_of
 from mmlape.lab.export import writing
 from mmlape.lab.export.graphs import SUFFIX, Exported, Graph, Input, Size, Together, exported_class
 from mmlape.lab.export.writing import Form, export_graph, names_of
-from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.inference.prediction import init_model
 from mmlape.lab.inference.tiling import Tiling
 from mmlape.lab.inference.trained_model import Trained
 
