@@ -35,7 +35,7 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError, ExportError
 from mmlape.lab.analysis.graph_check import Checked, check, equal_labels
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.export.graphs import Graph, Input, exported_class
+from mmlape.lab.export.graphs import Graph, exported_model
 from mmlape.lab.export.graphs.operators import best_boxes, translations
 from mmlape.lab.export.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.export.writing import Form
@@ -201,7 +201,7 @@ def test_equal_scores_are_in_the_order_of_a_stable_sort(pristine, tmp_path, monk
         layer.bias.data.zero_()
     model.roi_head.bbox_head.fc_cls.bias.data[:4] = 2  # above the threshold
     model.roi_head.bbox_head.fc_reg.weight.data *= 20
-    graph = exported_class(model)(model, Input.of(model, cfg)).eval()
+    graph = exported_model(model, cfg)
     sort = torch.Tensor.sort
     monkeypatch.setattr(torch.Tensor, 'sort', lambda values, *args, **options: sort(
         values, dim=options.get('dim', args[0] if args else -1), descending=options.get('descending', False),
@@ -267,7 +267,7 @@ def test_a_model_that_cannot_be_exported_says_why(name, changes, reason):
     cfg = load_config(str(ROOT / 'configs' / f'{name}.py'))
     cfg.merge_from_dict(changes)
     with pytest.raises(ExportError, match=reason) as caught:
-        exported_class(build_model(cfg))
+        exported_model(build_model(cfg), cfg)
     assert '\n' not in str(caught.value)
 
 
@@ -275,7 +275,7 @@ def test_each_image_of_a_batch_has_its_own_objects(pristine, tmp_path):
     """Those that it has alone, and that MMDetection finds; of an image without any, too."""
     cfg = config_of('mask-rcnn', pristine, **{'model.test_cfg.rcnn.score_thr': 0.1})
     model = init_model(cfg, open_file(weights_of(cfg, tmp_path)), 'cpu')
-    graph = exported_class(model)(model, Input.of(model, cfg)).eval()
+    graph = exported_model(model, cfg)
     paths = sorted((pristine / 'coco' / 'val2017').glob('*.jpg'))[:2]
     images = torch.from_numpy(
         np.concatenate([read(paths[0]), read(paths[1]), np.full((1, 3, SIDE, SIDE), 114.0, 'f')])
@@ -621,7 +621,7 @@ def test_one_object_is_next_to_nothing(scores, empty, pristine):
     """MMDetection's may differ in one: where two boxes overlap as much as the threshold."""
     cfg, scores = config_of('timm', pristine), np.float32(scores)
     model = build_model(cfg)
-    graph = exported_class(model)(model, Input.of(model, cfg))
+    graph = exported_model(model, cfg)
     assert graph.is_empty((np.zeros((*scores.shape, 4)), scores, np.zeros(scores.shape))) == empty
 
 

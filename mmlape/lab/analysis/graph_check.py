@@ -26,7 +26,7 @@ from torchvision.ops import box_iou
 from mmlape.console.quiet import say
 from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import console
-from mmlape.lab.export.graphs import Graph, Input, exported_class, install_graph
+from mmlape.lab.export.graphs import Graph, exported_model, install_graph
 from mmlape.lab.export.writing import silent
 from mmlape.lab.inference.images import files_of
 from mmlape.lab.inference.prediction import init_model, predict_batch
@@ -122,12 +122,10 @@ def _sides(trained: Trained, path: Path, name: str) -> list[Side]:
     """Return the model's package, the exported model in PyTorch, and the graph."""
     model = init_model(trained.config, trained.file, 'cpu')
     through, by_graph = copy.deepcopy(model), copy.deepcopy(model)
-    exported, graph = exported_class(through), Graph(path, name)
+    graph = Graph(path, name)
     install_graph(by_graph, graph, trained.config, model.classes)
-    given = Input.of(through, trained.config)
-    options = dict(labels=True) if graph.outputs == ('labels',) else {}
-    eager = exported(copy.deepcopy(through), given, **options).eval()
-    exported.install(through, partial(graph.of_batch, given=given, instead=eager))
+    eager = exported_model(copy.deepcopy(through), trained.config, labels=graph.outputs == ('labels',))
+    eager.install(through, partial(graph.of_batch, given=eager.given, instead=eager))
     return [Side(PACKAGES[model.task], model), Side('PyTorch, as exported', through), Side('graph', by_graph)]
 
 

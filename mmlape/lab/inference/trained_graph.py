@@ -14,7 +14,7 @@ from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.files import write_json, write_text
 from mmlape.lab.config.stored_config import preprocessor_of, tiles_of
 from mmlape.lab.export import writing
-from mmlape.lab.export.graphs import SUFFIX, Exported, Graph, Input, Size, Together, exported_class
+from mmlape.lab.export.graphs import SUFFIX, Exported, Graph, Size, Together, exported_model
 from mmlape.lab.export.writing import Form, export_graph, names_of
 from mmlape.lab.inference.prediction import init_model
 from mmlape.lab.inference.tiling import Tiling
@@ -54,14 +54,12 @@ def _exported(trained: Trained, form: Form, labels: bool) -> tuple[Exported, dic
         raise ExportError(f'{trained.checkpoint} is a graph already: give the weights that it was made of')
     with trained.building():
         model = init_model(trained.config, trained.file, 'cpu')
-    exported, given = exported_class(model), Input.of(model, model.cfg)
-    if labels and exported.task != 'segmentation':
-        raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
-    notes = names_of(trained.config, trained.checkpoint) | given.notes()
+    exported = exported_model(model, model.cfg, labels)
+    notes = names_of(trained.config, trained.checkpoint) | exported.given.notes()
     notes |= dict(task=exported.task, classes=json.dumps(list(model.classes)))
     if (tiles := tiles_of(model.cfg)) and form.size == (tiles['tile'],) * 2:
         notes['overlap'] = str(Tiling.of(**tiles).overlap)
-    return exported(model, given, **(dict(labels=True) if labels else {})).eval(), notes
+    return exported, notes
 
 
 def graph_file(trained: Trained, out: str | Path | None) -> Path:

@@ -150,6 +150,18 @@ def exported_class(model: nn.Module) -> type[Exported]:
     )
 
 
+def exported_model(model: nn.Module, cfg: Config, labels: bool = False) -> Exported:
+    """Return the model of a configuration as it is exported; ``labels`` ends a segmentor in the class of each pixel.
+
+    Raises:
+        ExportError: As `exported_class`; or ``labels`` is for another task.
+    """
+    exported = exported_class(model)
+    if labels and exported.task != 'segmentation':
+        raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
+    return exported(model, Input.of(model, cfg), **(dict(labels=True) if labels else {})).eval()
+
+
 def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence[str] | None) -> None:
     """Make the model of a configuration predict by a graph of it.
 
@@ -179,4 +191,4 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
     exported.install(model, partial(graph.of_batch, given=given))
 
 
-__all__ = ['SUFFIX', 'Exported', 'Graph', 'Input', 'Size', 'Together', 'exported_class', 'install_graph']
+__all__ = ['SUFFIX', 'Exported', 'Graph', 'Input', 'Size', 'Together', 'exported_model', 'install_graph']
