@@ -82,24 +82,6 @@ def test_objects_are_by_falling_score_and_the_threshold_is_one_of_them():
     assert found.above(0.7500001).names == [] and found.above(0.5).masks.sum() == 10
 
 
-def test_a_turned_image_has_turned_objects():
-    """Transposed, flipped and both: the image is no square, so a side that is taken for the other shows."""
-    image = scene()
-    (plain,) = model.predict(image)
-    (transposed,) = model.predict(np.ascontiguousarray(image.transpose(1, 0, 2)))
-    assert transposed.size == (WIDTH, HEIGHT)
-    np.testing.assert_array_equal(transposed.boxes, plain.boxes[:, [1, 0, 3, 2]])
-    np.testing.assert_array_equal(transposed.masks, plain.masks.transpose(0, 2, 1))
-    (flipped,) = model.predict(image[:, ::-1])
-    np.testing.assert_array_equal(flipped.boxes[:, [2, 0]], WIDTH - plain.boxes[:, [0, 2]])
-    exif = Image.Exif()
-    exif[0x0112] = 5  # transposed
-    opened = Image.fromarray(np.ascontiguousarray(image.transpose(1, 0, 2)))
-    opened.info['exif'] = exif.tobytes()
-    (turned,) = model.predict(opened)
-    np.testing.assert_array_equal(turned.boxes, plain.boxes)
-
-
 def test_the_coco_file_has_the_areas_of_masks_or_boxes(tmp_path, monkeypatch):
     ring = scene(dark=(0, 0, 0, 0))
     ring[3:9, 7:28] = 120
