@@ -6,7 +6,7 @@ Any tool may have written the graph, or changed it, such as onnxruntime's for ha
 import copy
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from torchvision.ops import box_iou
 from mmlape.console.quiet import say
 from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import console
+from mmlape.lab.evaluation.metric_names import points
 from mmlape.lab.export.graphs import Graph, exported_model, install_graph
 from mmlape.lab.export.writing import silent
 from mmlape.lab.inference.images import files_of
@@ -112,7 +113,9 @@ def check(trained: Trained, path: Path, images: str | Path, name: str = '') -> C
             compared.append(equal_labels(task, samples[1], samples[-1]))
         for side in sides:
             if side.evaluator is not None:
-                side.metrics = _points(task, side.evaluator.evaluate(count))
+                values = side.evaluator.evaluate(count)
+                main = [key for key in values if key.endswith(MAIN[task])]
+                side.metrics = {key.rpartition('/')[2]: points(key, float(values[key])) for key in main}
     result = Checked(sides, compared)
     show(result, images)
     return result
@@ -149,12 +152,6 @@ def _dataset(cfg: Config, images: Path) -> Any:
     if not root.is_dir() or not root.resolve().is_relative_to(images.resolve()):
         return None
     return DATASETS.build(given)
-
-
-def _points(task: str, values: Mapping[str, float]) -> dict[str, float]:
-    """Return the main metrics in points: AP is in [0, 1]."""
-    factor = 100 if task == 'detection' else 1
-    return {key.rpartition('/')[2]: float(value) * factor for key, value in values.items() if key.endswith(MAIN[task])}
 
 
 def mean_share(shares: Sequence[float]) -> float:
