@@ -55,7 +55,7 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
 
 
 def open_model(
-    text: str, cfg_options: Sequence[str] | None = None, untrained: bool = False, grid: Grid | None = None
+    text: str, cfg_options: list[str] | None = None, untrained: bool = False, grid: Grid | None = None
 ) -> Opened:
     """Build the backbone that an argument of the command line means, in evaluation mode.
 
@@ -73,29 +73,20 @@ def open_model(
         CheckpointError: If a file is missing, unreadable or of another model, or does not say
             enough.
     """
+    named = [text] if Path(text).is_dir() else []
     if '@' in text and not Path(text).exists() and not is_on_hub(text):
-        words = text.split('@', 1)
-    elif Path(text).is_dir():
-        words = [text]
-    else:
-        words = []
+        named = text.split('@', 1)
     with quiet_logger():
-        if words:
-            trained = open_trained(words, cfg_options)
-            trained.say_chosen()
-            with trained.building():
-                model = _from_config(trained.config, text, trained.file or trained.checkpoint, untrained, grid)
-            return Opened(trained.name, model.eval(), trained.config)
-        cfg = None
-        if is_config(text):
-            cfg = load_config(text, list(cfg_options or ()))
-            model = _from_config(cfg, text, None, untrained, grid)
-            names = [config_name(cfg), *(['untrained'] if model.load_report is None else [])]
-        else:
+        if not named and not is_config(text):
             beside = sorted(Path(text).parent.glob('*.py'))
-            model = _from_checkpoint(text, grid)
             names = [*([beside[0].stem] if len(beside) == 1 else []), Path(text).stem]
-    return Opened(', '.join(names), model.eval(), cfg)
+            return Opened(', '.join(names), _from_checkpoint(text, grid).eval(), None)
+        trained = open_trained(named, cfg_options) if named else Trained(load_config(text, cfg_options), None)
+        trained.say_chosen()
+        with trained.building():
+            model = _from_config(trained.config, text, trained.file or trained.checkpoint, untrained, grid)
+    is_loaded = trained.checkpoint is None and model.load_report is not None  # what the config names
+    return Opened(config_name(trained.config) if is_loaded else trained.name, model.eval(), trained.config)
 
 
 def _backbone(cfg: Config, path: str, **changes) -> BaseBackbone:
