@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(models: 'dict[str, Trained]', graph: Path, images: str) -> int:
     """Compare the models of a graph on images; return 1 if one fails."""
-    from mmlape.lab.analysis.graph_check import check
+    from mmlape.lab.inference.trained_graph import check
 
     status = 0
     for name, trained in models.items():

@@ -279,7 +279,7 @@ COMMANDS_CALLED = {
             'mmlape.lab.inference.trained_graph.image_size': (8, 8),
             'mmlape.backbones.export_backbone': 0.0,
             'mmlape.lab.inference.trained_graph.complete': None,
-            'mmlape.lab.analysis.graph_check.check': SimpleNamespace(passes=True),
+            'mmlape.lab.inference.trained_graph.check': SimpleNamespace(passes=True),
             'mmlape.lab.inference.images.files_of': [],
         },
         {

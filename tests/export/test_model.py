@@ -33,7 +33,6 @@ from properties import examples
 from mmlape.checkpoint.opening import open_file
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ExportError
-from mmlape.lab.analysis.graph_check import Checked, check, equal_labels
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.export.graphs import Graph, exported_model
 from mmlape.lab.export.graphs.operators import best_boxes, translations
@@ -42,7 +41,17 @@ from mmlape.lab.export.writing import Form
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.lab.inference.evaluator import test as evaluate
 from mmlape.lab.inference.prediction import init_model, load, predict_batch
-from mmlape.lab.inference.trained_graph import EXAMPLES, complete, export, graph_file, graph_of, image_size
+from mmlape.lab.inference.trained_graph import (
+    EXAMPLES,
+    Checked,
+    check,
+    complete,
+    equal_labels,
+    export,
+    graph_file,
+    graph_of,
+    image_size,
+)
 from mmlape.lab.inference.trained_model import Trained
 from mmlape.lab.training.optim import build_model
 
