@@ -44,8 +44,7 @@ class ExportedDetector(Exported):
 
     def __init__(self, model: nn.Module, given: Input) -> None:
         super().__init__(model, given)
-        masks = ('masks',) if model.roi_head.with_mask else ()
-        self.outputs = ('boxes', 'scores', 'labels', *masks)
+        self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if _has_masks(model) else []))
 
     @staticmethod
     def fits(model: nn.Module) -> bool:
@@ -188,8 +187,7 @@ class ExportedDetector(Exported):
         """Return the outputs of as many objects as the graph has boxes."""
         count = next(iter(graph.shape('boxes')[1:]), None)
         found = dict(boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,)))
-        has_masks = hasattr(model, 'roi_head') and model.roi_head.with_mask
-        return found | (dict(masks=(FLOAT, (count, None, None))) if has_masks else {})
+        return found | (dict(masks=(FLOAT, (count, None, None))) if _has_masks(model) else {})
 
     @staticmethod
     def install(model: nn.Module, outputs: Outputs) -> None:
@@ -226,10 +224,6 @@ class ExportedQueries(ExportedDetector):
 
     least_score = 0.0
 
-    def __init__(self, model: nn.Module, given: Input) -> None:
-        super(ExportedDetector, self).__init__(model, given)
-        self.outputs = ('boxes', 'scores', 'labels')
-
     @staticmethod
     def fits(model: nn.Module) -> bool:
         """Return whether it has ``best_objects``."""
@@ -251,6 +245,10 @@ class ExportedQueries(ExportedDetector):
 
 
 EXPORTED = (ExportedDetector, ExportedQueries)
+
+
+def _has_masks(model: nn.Module) -> bool:
+    return hasattr(model, 'roi_head') and model.roi_head.with_mask
 
 
 def _unknown_parts(model: nn.Module) -> Iterator[str]:
