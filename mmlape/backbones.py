@@ -4,14 +4,12 @@ A graph has one input, ``image`` (B, C, H, W): float32, normalised as the config
 preprocessor does it. Its outputs, ``feature_0`` and so on, are what the backbone returns.
 """
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
-from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.fetching import is_on_hub
@@ -21,7 +19,7 @@ from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.config.config_file import config_name, load_config
 from mmlape.lab.config.stored_config import preprocessor_of
-from mmlape.lab.export.writing import Form, Written, export_graph, names_of
+from mmlape.lab.export.writing import Form, export_graph, names_of
 from mmlape.lab.inference.trained_model import Trained, is_config, open_trained
 from mmlape.lab.training.optim import quiet_logger
 from mmlape.models.base.backbone import BaseBackbone
@@ -57,7 +55,7 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
 
 
 def open_model(
-    text: str, cfg_options: Sequence[str] | None = None, untrained: bool = False, grid: Grid | None = None
+    text: str, cfg_options: list[str] | None = None, untrained: bool = False, grid: Grid | None = None
 ) -> Opened:
     """Build the backbone that an argument of the command line means, in evaluation mode.
 
@@ -75,29 +73,20 @@ def open_model(
         CheckpointError: If a file is missing, unreadable or of another model, or does not say
             enough.
     """
+    named = [text] if Path(text).is_dir() else []
     if '@' in text and not Path(text).exists() and not is_on_hub(text):
-        words = text.split('@', 1)
-    elif Path(text).is_dir():
-        words = [text]
-    else:
-        words = []
+        named = text.split('@', 1)
     with quiet_logger():
-        if words:
-            trained = open_trained(words, cfg_options)
-            trained.say_chosen()
-            with trained.building():
-                model = _from_config(trained.config, text, trained.file or trained.checkpoint, untrained, grid)
-            return Opened(trained.name, model.eval(), trained.config)
-        cfg = None
-        if is_config(text):
-            cfg = load_config(text, list(cfg_options or ()))
-            model = _from_config(cfg, text, None, untrained, grid)
-            names = [config_name(cfg), *(['untrained'] if model.load_report is None else [])]
-        else:
+        if not named and not is_config(text):
             beside = sorted(Path(text).parent.glob('*.py'))
-            model = _from_checkpoint(text, grid)
             names = [*([beside[0].stem] if len(beside) == 1 else []), Path(text).stem]
-    return Opened(', '.join(names), model.eval(), cfg)
+            return Opened(', '.join(names), _from_checkpoint(text, grid).eval(), None)
+        trained = open_trained(named, cfg_options) if named else Trained(load_config(text, cfg_options), None)
+        trained.say_chosen()
+        with trained.building():
+            model = _from_config(trained.config, text, trained.file or trained.checkpoint, untrained, grid)
+    is_loaded = trained.checkpoint is None and model.load_report is not None  # what the config names
+    return Opened(config_name(trained.config) if is_loaded else trained.name, model.eval(), trained.config)
 
 
 def _backbone(cfg: Config, path: str, **changes) -> BaseBackbone:
@@ -143,13 +132,13 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     return model
 
 
-def export_backbone_of(trained: Trained, form: Form, out: str | Path) -> Written:
-    """Write the graph of the backbone of a configuration's model, see `export_backbone`.
+def export_backbone(trained: Trained, form: Form, out: str | Path) -> float:
+    """Write the graph of the backbone of a configuration's model, and return how far its numbers are from PyTorch's.
 
-    Args:
-        trained: The model.
-        form: Of the graph.
-        out: The file.
+    Raises:
+        ExportError: If torch cannot export it, a difference exceeds the tolerance, or ``out`` is a
+            folder; nothing is written then.
+        StackError: If a package is missing.
     """
     cfg, checkpoint = trained.config, trained.checkpoint
     preprocessor = preprocessor_of(cfg)
@@ -158,7 +147,7 @@ def export_backbone_of(trained: Trained, form: Form, out: str | Path) -> Written
     notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
     with trained.building():
         backbone = build_backbone(cfg, trained.file or checkpoint)
-    return export_backbone(backbone, form, out, notes)
+    return export_graph(backbone.float().eval(), form, out, notes)
 
 
 def build_backbone(cfg: Config, checkpoint: OpenedFile | str | None) -> BaseBackbone:
@@ -178,15 +167,3 @@ def build_backbone(cfg: Config, checkpoint: OpenedFile | str | None) -> BaseBack
                 f'as {report.new[0]}: give the checkpoint of a trained model'
             )
     return backbone
-
-
-def export_backbone(backbone: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None) -> Written:
-    """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than the tolerance.
-
-    Raises:
-        ExportError: If torch cannot export it, a difference exceeds the tolerance, or ``out`` is a
-            folder; nothing is written then.
-        StackError: If a package is missing.
-    """
-    model = copy.deepcopy(backbone).cpu().float().eval()
-    return export_graph(model, form, out, notes)

@@ -74,7 +74,7 @@ INSIDE = {
         ('timm',),
         ('__init__',),
     ),
-    'integrations': (('pyramid',), ('transformers', 'smp', 'torchvision'), ('__init__',)),
+    'integrations': (('__init__',), ('transformers', 'smp', 'torchvision')),
 }
 
 

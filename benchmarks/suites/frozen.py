@@ -90,7 +90,7 @@ def training(settings: Settings, views: int) -> Callable[[], object]:
 
 def predicting(settings: Settings, shared: bool) -> Callable[[], object]:
     """Return a prediction of two models over the same frozen ViT."""
-    from mmlape.lab.inference.run_model import init_model, predict_batch
+    from mmlape.lab.inference.prediction import init_model, predict_batch
     from mmlape.lab.training.frozen.shared import SharedPart
 
     first = init_model(loaded(settings), None, settings.device)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 import mmlape
 from mmlape.console.tables import markdown_table, text_table
-from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.inference.prediction import init_model
 from mmlape.lab.inference.trained_model import open_trained
 from mmlape.new import img_focus
 

@@ -25,7 +25,8 @@ from mmlape.console.figures import COLOURS, save_figure
 from mmlape.console.tables import markdown_table, text_table
 from mmlape.files import write_bytes
 from mmlape.lab.experiments.statistics import estimate
-from mmlape.lab.inference.prediction import Detection, Model
+from mmlape.lab.inference.prediction import Model
+from mmlape.lab.inference.results import Detection
 from mmlape.lab.runs.schema import read_record
 from mmlape.new.trees import fetch
 

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.console.terminal import file_size
     from mmlape.errors import ConfigError
     from mmlape.lab.export.graphs import SUFFIX
-    from mmlape.lab.export.writing import Form
+    from mmlape.lab.export.writing import Form, size_on_disk
     from mmlape.lab.inference.images import files_of
     from mmlape.lab.inference.trained_graph import complete, export, graph_file, image_size
     from mmlape.lab.inference.trained_model import open_trained, trained_words
@@ -105,21 +105,21 @@ def run(args: argparse.Namespace) -> int:
     out = graph_file(trained, args.out)
     form = Form(size, args.batch, args.tolerance)
     if args.backbone:
-        from mmlape.backbones import export_backbone_of
+        from mmlape.backbones import export_backbone
 
-        written = export_backbone_of(trained, form, out)
+        difference = export_backbone(trained, form, out)
     else:
-        written = export(models if len(models) > 1 else trained, form, out, labels=args.labels)
+        difference = export(models if len(models) > 1 else trained, form, out, labels=args.labels)
     if not str(args.out or '').endswith(SUFFIX):
-        complete(written.path)
-    apart = f'{written.difference:.2g} from PyTorch at most (limit {form.tolerance:g})'
-    say(f'wrote {written.path}: {form.images}, {file_size(written.size)}; {apart}')
-    return _check(models, written.path, args.check) if args.check else 0
+        complete(out)
+    apart = f'{difference:.2g} from PyTorch at most (limit {form.tolerance:g})'
+    say(f'wrote {out}: {form.images}, {file_size(size_on_disk(out))}; {apart}')
+    return _check(models, out, args.check) if args.check else 0
 
 
 def _check(models: 'dict[str, Trained]', graph: Path, images: str) -> int:
     """Compare the models of a graph on images; return 1 if one fails."""
-    from mmlape.lab.analysis.graph_check import check
+    from mmlape.lab.inference.trained_graph import check
 
     status = 0
     for name, trained in models.items():

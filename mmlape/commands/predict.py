@@ -46,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the predictions; return 1 if images were skipped."""
-    from mmlape.lab.inference.predicted_clip import is_clip, predict_clip
-    from mmlape.lab.inference.predicted_files import images_to_predict, predict_files
+    from mmlape.lab.inference.predicted_files import images_to_predict, is_clip, predict_clip, predict_files
     from mmlape.lab.inference.prediction import model_of
     from mmlape.lab.inference.trained_model import open_trained, trained_words
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.exact_loading import with_channels
 from mmlape.errors import ConfigError, StackError
-from mmlape.integrations.pyramid import STRIDES, build_pyramid, load_named
+from mmlape.integrations import STRIDES, build_pyramid, load_named
 from mmlape.models import ViTAdapter
 
 try:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mmlape.errors import StackError
-from mmlape.integrations.pyramid import STRIDES, build_pyramid, load_named
+from mmlape.integrations import STRIDES, build_pyramid, load_named
 
 try:
     from torchvision.ops import FeaturePyramidNetwork

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import mmlape.kinds  # noqa: F401  (it tells the gate of our position encodings)
 from mmlape.checkpoint.gate import admit
 from mmlape.errors import StackError
-from mmlape.integrations.pyramid import STRIDES, build_pyramid, load_named
+from mmlape.integrations import STRIDES, build_pyramid, load_named
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
 
 try:

@@ -33,8 +33,6 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     Boxes of equal score are taken in the order of torch's sort, as by mmcv; torchvision's own order
     is another one.
     """
-    if not len(boxes):
-        return scores.new_zeros(0, dtype=torch.long)
     order = scores.sort(0, descending=True).indices
     corners = boxes[order].to(_precision(boxes))
     corners = torch.cat((corners[:, :2], corners[:, 2:] + offset), dim=1)

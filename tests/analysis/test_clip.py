@@ -17,9 +17,9 @@ from test_prediction_rules import Finder
 
 from mmlape.cli import main
 from mmlape.errors import DataError
-from mmlape.lab.inference.predicted_clip import is_clip, predict_clip
-from mmlape.lab.inference.prediction import Model
-from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.config.config_file import load_config
+from mmlape.lab.inference.predicted_files import is_clip, predict_clip
+from mmlape.lab.inference.prediction import Model, init_model
 
 FRAMES = 30
 
@@ -100,7 +100,7 @@ def test_frames_that_come_at_any_rate_are_written(tmp_path):
 def test_a_killed_command_resumes(clip, tmp_path):
     """Its lines are those of one that was not killed; frames with a line are not predicted again."""
     config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))
-    model = init_model(config, None, 'cpu')
+    model = init_model(load_config(config), None, 'cpu')
     content = dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=model.classes)))
     torch.save(content, tmp_path / 'model.pth')
     words = ['predict', config, tmp_path / 'model.pth', clip, '--device', 'cpu', '--no-labels', '--out']

@@ -17,9 +17,10 @@ from properties import examples
 from pycocotools import mask as coco_mask
 
 from mmlape.checkpoint.opening import open_file
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.inference.drawing import draw_sample, palette_of, place_labels
-from mmlape.lab.inference.run_model import compare_on_dataset, init_model, predict_batch
+from mmlape.lab.inference.prediction import compare_on_dataset, init_model, predict_batch
 
 CLASSES = ('ant', 'bee', 'cat')
 
@@ -36,7 +37,7 @@ def segmenter(tmp_path_factory):
     folder = tmp_path_factory.mktemp('segmenter')
     config = tiny.write_config(folder, tiny.write_data(folder / 'data'))
     torch.manual_seed(3)
-    return config, _checkpoint(init_model(config, None, 'cpu'), folder / 'model.pth'), folder / 'data'
+    return config, _checkpoint(init_model(load_config(config), None, 'cpu'), folder / 'model.pth'), folder / 'data'
 
 
 def _grey(height, width):
@@ -208,7 +209,7 @@ def test_beside_its_ground_truth_an_image_is_turned_as_it_is_loaded(segmenter, t
     for file, options in ((image, dict(exif=exif)), (labels, {})):
         stored = Image.open(file)
         stored.crop((0, 0, stored.width, stored.height - 8)).save(file, **options)
-    model = init_model(tiny.write_config(tmp_path, own), open_file(checkpoint), 'cpu')
+    model = init_model(load_config(tiny.write_config(tmp_path, own)), open_file(checkpoint), 'cpu')
     (path,) = compare_on_dataset(model, [1], tmp_path)
     ids = np.asarray(Image.open(labels)).astype(int) - 1
     stored = np.asarray(Image.open(image))

@@ -12,10 +12,9 @@ from PIL import Image
 
 from mmlape.errors import DataError
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.inference.images import files_of, find_images, to_array
-from mmlape.lab.inference.predicted_files import map_names
+from mmlape.lab.inference.images import Preparation, files_of, find_images, to_array
 from mmlape.lab.inference.prediction import Model
-from mmlape.lab.inference.run_model import Preparation
+from mmlape.lab.inference.results import map_names
 
 HEIGHT, WIDTH = 40, 56
 SUFFIXES = ('.png', '.jpg', '.tif', '.bmp', '.webp', '.gif', '.ppm', '.pgm')

@@ -13,13 +13,13 @@ from pycocotools.coco import COCO
 
 import mmlape
 from mmlape.cli import main
-from mmlape.errors import CheckpointError, ConfigError
+from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.evaluation.saved import object_rows
 from mmlape.lab.inference.drawing import draw_sample
 from mmlape.lab.inference.evaluator import test as evaluate
-from mmlape.lab.inference.prediction import RESULTS
-from mmlape.lab.inference.run_model import init_model
+from mmlape.lab.inference.prediction import init_model
+from mmlape.lab.inference.results import RESULTS
 from mmlape.lab.training.trainer import train
 
 CONFIGS = tiny.ROOT / 'configs'
@@ -250,21 +250,6 @@ def test_a_run_is_loaded_by_its_folder(run_folder, tmp_path):
             assert result.mask(name).mean() == pytest.approx(share)
     with pytest.raises(ConfigError, match=r"no class 'sky'; there are: left; right; below"):
         results[0].mask('sky')
-    for alike in (mmlape.load(best, device='cpu'), mmlape.load(run_folder / 'tiny.py', best, device='cpu')):
-        assert_same(alike.predict(images)[0], results[0])
-    moved = shutil.copytree(folder, tmp_path / 'arm' / 'seed_1')
-    (moved / best.name).unlink()
-    assert mmlape.load(moved, device='cpu').checkpoint == moved / 'iter_6.pth'
-    with pytest.raises(ConfigError, match=r'arm is no folder of a run; give one of those below it: .*seed_1'):
-        mmlape.load(tmp_path / 'arm')
-    for file in moved.glob('*.pth'):
-        file.unlink()
-    with pytest.raises(CheckpointError, match='has no checkpoint yet'):
-        mmlape.load(moved)
-    with pytest.raises(ConfigError, match=r'tiny\.py is a config without weights: give its checkpoint'):
-        mmlape.load(run_folder / 'tiny.py')
-    with pytest.raises(ConfigError, match='has no run.json'):
-        mmlape.load(run_folder / 'data')
 
 
 def test_two_images_of_one_name_have_two_maps(run_folder, tmp_path):

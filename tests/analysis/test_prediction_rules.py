@@ -15,7 +15,8 @@ from pycocotools import mask as coco_mask
 from mmlape.errors import DataError
 from mmlape.lab.inference.drawing import resized
 from mmlape.lab.inference.predicted_files import predict_files
-from mmlape.lab.inference.prediction import Detection, Model
+from mmlape.lab.inference.prediction import Model
+from mmlape.lab.inference.results import Detection
 
 CLASSES = ('bright', 'dark', 'none')
 HEIGHT, WIDTH = 24, 40
@@ -81,24 +82,6 @@ def test_objects_are_by_falling_score_and_the_threshold_is_one_of_them():
     assert found.above(0.7500001).names == [] and found.above(0.5).masks.sum() == 10
 
 
-def test_a_turned_image_has_turned_objects():
-    """Transposed, flipped and both: the image is no square, so a side that is taken for the other shows."""
-    image = scene()
-    (plain,) = model.predict(image)
-    (transposed,) = model.predict(np.ascontiguousarray(image.transpose(1, 0, 2)))
-    assert transposed.size == (WIDTH, HEIGHT)
-    np.testing.assert_array_equal(transposed.boxes, plain.boxes[:, [1, 0, 3, 2]])
-    np.testing.assert_array_equal(transposed.masks, plain.masks.transpose(0, 2, 1))
-    (flipped,) = model.predict(image[:, ::-1])
-    np.testing.assert_array_equal(flipped.boxes[:, [2, 0]], WIDTH - plain.boxes[:, [0, 2]])
-    exif = Image.Exif()
-    exif[0x0112] = 5  # transposed
-    opened = Image.fromarray(np.ascontiguousarray(image.transpose(1, 0, 2)))
-    opened.info['exif'] = exif.tobytes()
-    (turned,) = model.predict(opened)
-    np.testing.assert_array_equal(turned.boxes, plain.boxes)
-
-
 def test_the_coco_file_has_the_areas_of_masks_or_boxes(tmp_path, monkeypatch):
     ring = scene(dark=(0, 0, 0, 0))
     ring[3:9, 7:28] = 120
@@ -122,24 +105,28 @@ def _without_masks(sample):
     return sample
 
 
-def test_skipped_images_are_told_and_others_are_predicted_on(tmp_path):
+@pytest.mark.parametrize('tile', [None, WIDTH])
+def test_skipped_images_are_told_and_others_are_predicted_on(tile, tmp_path):
+    """Whichever tile of an image cannot be predicted on, the image is skipped."""
     images = tmp_path / 'images'
     images.mkdir()
     for name in ('a.png', 'b.PNG', 'c.png'):
-        Image.fromarray(scene()).save(images / name, 'PNG')
+        image = scene()
+        image[0, 0] = 7 * (name == 'b.PNG')
+        Image.fromarray(image).save(images / name, 'PNG')
 
     class Broken(Preparation):
-        def of_file(self, path):
-            if path.name == 'b.PNG':
-                raise DataError(f'{path}: broken')
-            return super().of_file(path)
+        def of_array(self, image):
+            if image[0, 0, 0] == 7:
+                raise DataError('too small')
+            return super().of_array(image)
 
     finder = Finder()
     finder.preparation = Broken()
     for batch_size in (1, 2, 5):
         out = tmp_path / f'out {batch_size}'
-        done, skipped = predict_files(Model(finder), images, out, batch_size=batch_size)
-        assert (done, [path.name for path, _ in skipped]) == (2, ['b.PNG'])
+        done, skipped = predict_files(Model(finder), images, out, batch_size=batch_size, tile=tile)
+        assert (done, skipped) == (2, [(images / 'b.PNG', f'{images}/b.PNG: too small')])
         content = json.loads((out / 'predictions.json').read_text())
         assert [(image['id'], image['file_name']) for image in content['images']] == [(1, 'a.png'), (2, 'c.png')]
         assert [row['image_id'] for row in content['annotations']] == [1, 1, 2, 2]

@@ -23,8 +23,7 @@ from test_prediction_rules import Finder, Preparation, scene
 from tile_helpers import Components, components, loop_on, squares
 from torch.nn import functional as F
 
-from mmlape.errors import ConfigError, DataError
-from mmlape.lab.inference.predicted_files import predict_files
+from mmlape.errors import ConfigError
 from mmlape.lab.inference.prediction import Model
 from mmlape.lab.inference.tiling import BORDER, Tiling, encode_mask, merge_logits, merge_objects
 from mmlape.lab.inference.trained_graph import EXAMPLES
@@ -191,43 +190,6 @@ def test_the_example_of_a_graph_merges_alike(tmp_path, monkeypatch, capsys):
         rows = zip(merged.labels.tolist(), merged.scores.tolist(), merged.bboxes.tolist())
         lines = [f'{names[label]} {score:.3f} {" ".join(map(str, box))}' for label, score, box in rows if score > 0.3]
         assert sorted(printed.splitlines()) == sorted(lines) and len(lines) > 12
-
-
-def test_files_of_an_image_in_one_tile_are_those_without(tmp_path):
-    folder = tmp_path / 'images'
-    folder.mkdir()
-    Image.fromarray(scene()).save(folder / 'a.png')
-    Image.fromarray(scene(box=(1, 1, 20, 20))).save(folder / 'b.png')
-    Image.fromarray(np.full((24, 40, 3), 120, np.uint8)).save(folder / 'nothing.png')
-    model = Model(Finder())
-    for name, tile in (('one', None), ('two', 40), ('three', 21)):
-        assert predict_files(model, folder, tmp_path / name, tile=tile) == (3, [])
-    contents = [(tmp_path / name / 'predictions.json').read_text() for name in ('one', 'two', 'three')]
-    assert contents[0] == contents[1] != contents[2]
-    assert {row['segmentation']['size'][1] for row in json.loads(contents[2])['annotations']} == {40}
-    assert (tmp_path / 'three' / 'overlays' / 'a.png').exists()
-
-
-def test_a_tile_that_cannot_be_predicted_on_is_skipped_with_its_image(tmp_path):
-    folder = tmp_path / 'images'
-    folder.mkdir()
-    for name in ('a.png', 'b.png'):
-        Image.fromarray(scene()).save(folder / name)
-    (folder / 'c.png').write_bytes(b'no image')
-
-    class Refusing(Preparation):
-        def of_array(self, image):
-            if not refused:
-                refused.append(image)
-                raise DataError('too small')
-            return super().of_array(image)
-
-    refused = []
-    finder = Finder()
-    finder.preparation = Refusing()
-    done, skipped = predict_files(Model(finder), folder, tmp_path / 'out', tile=20)
-    assert done == 1 and [path.name for path, _ in skipped] == ['a.png', 'c.png']
-    assert skipped[0][1] == f'{folder}/a.png: too small' and skipped[1][1].count('c.png') == 1
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from mmlape.checkpoint.trained_alone import KEY, frozen_parts, frozen_tensors
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.inference.run_model import predict_batch
+from mmlape.lab.inference.prediction import predict_batch
 from mmlape.lab.training.trainer import train
 
 VIT = """

@@ -13,7 +13,7 @@ from mmlape.checkpoint.opening import open_file
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.inference import evaluator
 from mmlape.lab.inference.evaluator import RATIOS, augment
-from mmlape.lab.inference.run_model import init_model, predict_batch
+from mmlape.lab.inference.prediction import init_model, predict_batch
 from mmlape.lab.training.optim import build_model
 
 RESIZE = """

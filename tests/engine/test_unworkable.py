@@ -19,7 +19,7 @@ from mmlape.lab.analysis.cost import input_shape
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.config.known_keys import check_keys, untyped_keys
 from mmlape.lab.config.schedule import check_schedule, check_units
-from mmlape.lab.inference.run_model import Preparation
+from mmlape.lab.inference.images import Preparation
 from mmlape.lab.inference.trained_graph import image_size
 from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.identity import checkpoint_keys, is_missing

@@ -58,7 +58,6 @@ LAUNCHERS = {
     'mmlape.lab.experiments.launchers.LocalLauncher': 'local',
     'mmlape.lab.experiments.slurm.SlurmLauncher': 'slurm',
 }
-WRITTEN = SimpleNamespace(path=Path('w.onnx'), difference=0.0, size=1)
 TABLE = text_table(('wide enough for a title ' * 4,), [('value',)])
 SPREAD = SimpleNamespace(std=1.0, interval=lambda: None)
 NORMS = SimpleNamespace(name='arm', runs=[1], parts=['part'], by_depth=lambda last: np.full((1, 1), 1000.0 * last))
@@ -276,11 +275,11 @@ COMMANDS_CALLED = {
         'a.py m.pth',
         LOAD
         | {
-            'mmlape.lab.inference.trained_graph.export': WRITTEN,
+            'mmlape.lab.inference.trained_graph.export': 0.0,
             'mmlape.lab.inference.trained_graph.image_size': (8, 8),
-            'mmlape.backbones.export_backbone_of': WRITTEN,
+            'mmlape.backbones.export_backbone': 0.0,
             'mmlape.lab.inference.trained_graph.complete': None,
-            'mmlape.lab.analysis.graph_check.check': SimpleNamespace(passes=True),
+            'mmlape.lab.inference.trained_graph.check': SimpleNamespace(passes=True),
             'mmlape.lab.inference.images.files_of': [],
         },
         {

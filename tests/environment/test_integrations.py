@@ -19,16 +19,12 @@ LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
 RECIPES = ('lightning',)
 """Libraries that need no module: a file in `examples/` shows how they are used."""
 
-OTHERS = ('layouts', 'detectors')
-"""Files of transformers, and its detectors."""
+OTHERS = ('layouts',)
+"""Files of transformers."""
 
 
 @pytest.mark.release
-@pytest.mark.parametrize(
-    'names',
-    [tuple(LIBRARIES), RECIPES, ('layouts',), ('detectors',)],
-    ids=['modules', 'recipes', 'layouts', 'detectors'],
-)
+@pytest.mark.parametrize('names', [tuple(LIBRARIES), RECIPES, OTHERS], ids=['modules', 'recipes', 'layouts'])
 def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path, names: tuple[str, ...]):
     options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', tmp_path)
     checks = [CHECKS / f'check_{name}.py' for name in names]
@@ -37,7 +33,7 @@ def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Pa
 
 
 def test_there_is_a_check_for_every_module():
-    modules = {path.stem for path in (ROOT / 'mmlape' / 'integrations').glob('[!_]*.py')} - {'pyramid'}
+    modules = {path.stem for path in (ROOT / 'mmlape' / 'integrations').glob('[!_]*.py')}
     checks = {path.stem.removeprefix('check_') for path in CHECKS.glob('check_*.py')}
     assert modules == set(LIBRARIES) == checks - {*RECIPES, *OTHERS}
     assert set(RECIPES) == {path.stem.partition('_')[0] for path in (ROOT / 'examples').glob('*_segmentation.py')}

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import examples
 
 from mmlape.cli import main
 from mmlape.openmmlab import mmcv_ext
@@ -81,8 +84,30 @@ def test_roi_align_gives_the_same_features_and_gradients(ext, kind, ratio, align
 # what the compiled ops cannot do on the CPU
 
 
+@examples(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1), count=st.integers(0, 300), offset=st.sampled_from((0, 1)),
+    dtype=st.sampled_from((torch.float16, torch.bfloat16, torch.float32, torch.float64)),
+    threshold=st.sampled_from((0.25, 0.5, 0.75)),
+)  # fmt: skip
+def test_nms_keeps_the_best_of_what_overlaps_in_every_precision(seed, count, offset, dtype, threshold):
+    """Written out over whole numbers, which 16 bits hold; more boxes than bfloat16 counts, and equal scores."""
+    random = np.random.default_rng(seed)
+    corners, sides = random.integers(0, 60, (count, 2)), random.integers(0, 40, (count, 2))
+    boxes = np.concatenate([corners, corners + sides], 1)
+    boxes += 2**30 * (dtype is torch.float64)  # where float32 has no whole numbers any more
+    scores = torch.from_numpy(random.integers(0, 99, count) / 128).to(dtype)
+    ends, kept = boxes[:, 2:] + offset, []
+    areas = (ends - boxes[:, :2]).prod(1)
+    for place in scores.sort(0, descending=True).indices.tolist():
+        shared = (np.minimum(ends[kept], ends[place]) - np.maximum(boxes[kept, :2], boxes[place, :2])).clip(0).prod(1)
+        if not (shared > threshold * (areas[kept] + areas[place] - shared)).any():
+            kept.append(place)
+    found = mmcv_ext.nms(torch.from_numpy(boxes).to(dtype), scores, threshold, offset)
+    assert found.dtype == torch.long and found.tolist() == kept
+
+
 def test_no_boxes():
-    assert mmcv_ext.nms(torch.zeros(0, 4), torch.zeros(0), 0.5, 0).shape == (0,)
     assert mmcv_ext.nms_match(torch.zeros(0, 5), 0.5) == []
     assert mmcv_ext.softnms(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, 5), 0.5, 0.5, 0.1, 1, 0).shape == (0,)
     out, maps, none = torch.zeros(0, 2, 3, 3), torch.rand(1, 2, 8, 8), torch.zeros(0)

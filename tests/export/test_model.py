@@ -33,17 +33,25 @@ from properties import examples
 from mmlape.checkpoint.opening import open_file
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ExportError
-from mmlape.lab.analysis.graph_check import Checked, check, equal_labels
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.export.graphs import Graph, Input, exported_class
+from mmlape.lab.export.graphs import Graph, exported_model
 from mmlape.lab.export.graphs.operators import best_boxes, translations
 from mmlape.lab.export.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.export.writing import Form
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.lab.inference.evaluator import test as evaluate
-from mmlape.lab.inference.prediction import load
-from mmlape.lab.inference.run_model import init_model, predict_batch
-from mmlape.lab.inference.trained_graph import EXAMPLES, complete, export, graph_file, graph_of, image_size
+from mmlape.lab.inference.prediction import init_model, load, predict_batch
+from mmlape.lab.inference.trained_graph import (
+    EXAMPLES,
+    Checked,
+    check,
+    complete,
+    equal_labels,
+    export,
+    graph_file,
+    graph_of,
+    image_size,
+)
 from mmlape.lab.inference.trained_model import Trained
 from mmlape.lab.training.optim import build_model
 
@@ -202,7 +210,7 @@ def test_equal_scores_are_in_the_order_of_a_stable_sort(pristine, tmp_path, monk
         layer.bias.data.zero_()
     model.roi_head.bbox_head.fc_cls.bias.data[:4] = 2  # above the threshold
     model.roi_head.bbox_head.fc_reg.weight.data *= 20
-    graph = exported_class(model)(model, Input.of(model, cfg)).eval()
+    graph = exported_model(model, cfg)
     sort = torch.Tensor.sort
     monkeypatch.setattr(torch.Tensor, 'sort', lambda values, *args, **options: sort(
         values, dim=options.get('dim', args[0] if args else -1), descending=options.get('descending', False),
@@ -244,9 +252,8 @@ def test_labels_are_the_classes_of_the_logits(pristine, tmp_path):
 @given(labels=arrays(np.int64, (1, 3, 4), elements=st.integers(0, 1)), threshold=st.floats(0.01, 0.99))
 def test_labels_of_one_class_are_those_of_the_graph(labels, threshold):
     """A model of one class decides by its sigmoid, at its own threshold."""
-    graph = SimpleNamespace(outputs=('labels',), of_batch=lambda inputs, given: [torch.from_numpy(labels)])
     model = SimpleNamespace(out_channels=1)
-    ExportedSegmentor.install(model, graph, None)
+    ExportedSegmentor.install(model, lambda inputs: [torch.from_numpy(labels)])
     logits = model.encode_decode(torch.zeros(1, 3, 3, 4), [])
     assert logits.shape == (1, 1, 3, 4)
     np.testing.assert_array_equal((logits[:, 0].sigmoid() > threshold).numpy(), labels == 1)
@@ -269,7 +276,7 @@ def test_a_model_that_cannot_be_exported_says_why(name, changes, reason):
     cfg = load_config(str(ROOT / 'configs' / f'{name}.py'))
     cfg.merge_from_dict(changes)
     with pytest.raises(ExportError, match=reason) as caught:
-        exported_class(build_model(cfg))
+        exported_model(build_model(cfg), cfg)
     assert '\n' not in str(caught.value)
 
 
@@ -277,7 +284,7 @@ def test_each_image_of_a_batch_has_its_own_objects(pristine, tmp_path):
     """Those that it has alone, and that MMDetection finds; of an image without any, too."""
     cfg = config_of('mask-rcnn', pristine, **{'model.test_cfg.rcnn.score_thr': 0.1})
     model = init_model(cfg, open_file(weights_of(cfg, tmp_path)), 'cpu')
-    graph = exported_class(model)(model, Input.of(model, cfg)).eval()
+    graph = exported_model(model, cfg)
     paths = sorted((pristine / 'coco' / 'val2017').glob('*.jpg'))[:2]
     images = torch.from_numpy(
         np.concatenate([read(paths[0]), read(paths[1]), np.full((1, 3, SIDE, SIDE), 114.0, 'f')])
@@ -623,7 +630,7 @@ def test_one_object_is_next_to_nothing(scores, empty, pristine):
     """MMDetection's may differ in one: where two boxes overlap as much as the threshold."""
     cfg, scores = config_of('timm', pristine), np.float32(scores)
     model = build_model(cfg)
-    graph = exported_class(model)(model, Input.of(model, cfg))
+    graph = exported_model(model, cfg)
     assert graph.is_empty((np.zeros((*scores.shape, 4)), scores, np.zeros(scores.shape))) == empty
 
 

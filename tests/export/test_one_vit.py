@@ -15,7 +15,7 @@ from timm.layers import PatchEmbed
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.inference.run_model import init_model, predict_batch
+from mmlape.lab.inference.prediction import init_model, predict_batch
 from mmlape.lab.inference.trained_model import trained_words
 from mmlape.lab.training.frozen.shared import SharedPart
 

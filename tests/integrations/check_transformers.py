@@ -5,11 +5,20 @@ import json
 
 import pytest
 import torch
+from torch.utils.data import Dataset
 from transformers import (
     AutoBackbone,
     AutoConfig,
+    DeformableDetrConfig,
+    DeformableDetrForObjectDetection,
+    DFineConfig,
+    DFineForObjectDetection,
     Mask2FormerConfig,
     Mask2FormerForUniversalSegmentation,
+    RTDetrV2Config,
+    RTDetrV2ForObjectDetection,
+    Trainer,
+    TrainingArguments,
     UperNetConfig,
     UperNetForSemanticSegmentation,
 )
@@ -36,11 +45,37 @@ SMALL = dict(
     feature_size=32, mask_feature_size=32, hidden_dim=32, encoder_feedforward_dim=32, dim_feedforward=32,
     encoder_layers=1, decoder_layers=2, num_attention_heads=2, num_queries=5, train_num_points=64,
 )  # fmt: skip
+SIDE, CLASSES = 128, 3
 HEIGHT, WIDTH = 70, 93
+STAGES = ['stage2', 'stage3', 'stage4']
+"""Strides 8, 16 and 32, as detectors take them; Mask2Former and UperNet take all four."""
+HYBRID = dict(
+    encoder_in_channels=[32] * 3, encoder_hidden_dim=32, encoder_ffn_dim=32, encoder_attention_heads=2, d_model=32,
+    decoder_in_channels=[32] * 3, decoder_ffn_dim=32, decoder_attention_heads=2, decoder_layers=2, num_queries=10,
+    num_denoising=4,
+)  # fmt: skip
+DEFORMABLE = dict(
+    d_model=32, encoder_layers=1, decoder_layers=2, encoder_ffn_dim=32, decoder_ffn_dim=32, num_queries=10,
+    encoder_attention_heads=2, decoder_attention_heads=2,
+)  # fmt: skip
+MODELS = {
+    'RT-DETRv2': (RTDetrV2ForObjectDetection, RTDetrV2Config, HYBRID),
+    'D-FINE': (DFineForObjectDetection, DFineConfig, HYBRID),
+    'Deformable DETR': (DeformableDetrForObjectDetection, DeformableDetrConfig, DEFORMABLE),
+    'Mask2Former': (Mask2FormerForUniversalSegmentation, Mask2FormerConfig, SMALL),
+    'UperNet': (
+        UperNetForSemanticSegmentation, UperNetConfig, dict(hidden_size=16, pool_scales=[1, 2], auxiliary_channels=8),
+    ),
+}  # fmt: skip
+OF_PIXELS = ('Mask2Former', 'UperNet')
 
 
-def mask2former(config):
-    return Mask2FormerForUniversalSegmentation(Mask2FormerConfig(backbone_config=config, num_labels=3, **SMALL))
+def build(model, backbone, options=None):
+    """Return a model over a backbone of `BACKBONES`, with other options if some are given."""
+    cls, config, small = MODELS[model]
+    stages = {} if model in OF_PIXELS else dict(out_features=STAGES)
+    name, own = BACKBONES[backbone]
+    return cls(config(backbone_config=PyramidConfig(name, options or own, **stages), num_labels=CLASSES, **small))
 
 
 def test_options_in_a_file_pass_the_gate(tmp_path):
@@ -57,51 +92,93 @@ def test_options_in_a_file_pass_the_gate(tmp_path):
     assert not (tmp_path / 'canary').exists()
 
 
-def upernet(config):
-    small = dict(hidden_size=16, pool_scales=[1, 2], auxiliary_channels=8)
-    return UperNetForSemanticSegmentation(UperNetConfig(backbone_config=config, num_labels=3, **small))
-
-
-def batch(model, seed=0):
+def sample(seed, model):
+    """An image with two boxes and what each kind of model is told of them."""
     generator = torch.Generator().manual_seed(seed)
-    images = torch.randn(2, 3, HEIGHT, WIDTH, generator=generator)
-    labels = torch.randint(3, (2, HEIGHT, WIDTH), generator=generator)
-    if isinstance(model, UperNetForSemanticSegmentation):
-        return dict(pixel_values=images, labels=labels)
-    masks = [torch.stack([image == number for number in range(3)]).float() for image in labels]
-    return dict(pixel_values=images, mask_labels=masks, class_labels=[torch.arange(3)] * 2)
+    image = 0.1 * torch.randn(3, SIDE, SIDE, generator=generator)
+    classes = torch.tensor([seed % CLASSES, (seed + 1) % CLASSES])
+    boxes = torch.tensor([[0.3, 0.3, 0.4, 0.3], [0.7, 0.75, 0.3, 0.4]])  # centre and size
+    regions = torch.zeros(2, SIDE, SIDE)
+    for region, (x, y, w, h) in zip(regions, boxes):
+        top, left = round(float(y - h / 2) * SIDE), round(float(x - w / 2) * SIDE)
+        region[top : top + int(h * SIDE), left : left + int(w * SIDE)] = 1
+    image += (regions * (1.0 + classes[:, None, None])).sum(0)
+    if model == 'UperNet':
+        return dict(pixel_values=image, labels=(regions * classes[:, None, None]).sum(0).long())
+    if model == 'Mask2Former':
+        return dict(pixel_values=image, mask_labels=regions, class_labels=classes)
+    return dict(pixel_values=image, labels=dict(class_labels=classes, boxes=boxes))
 
 
-def tensors(out):
-    return {name: value for name, value in out.items() if isinstance(value, torch.Tensor) and name != 'loss'}
+class Samples(Dataset):
+    def __init__(self, model):
+        self.model = model
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        return sample(number, self.model)
 
 
-@pytest.mark.parametrize('build', [mask2former, upernet])
-@pytest.mark.parametrize('name', BACKBONES)
-def test_train_two_steps_save_and_load(build, name, tmp_path):
-    torch.manual_seed(1)
-    model = build(PyramidConfig(*BACKBONES[name])).train()
-    before = copy.deepcopy(model.state_dict())
+def collate(samples):
+    batch = {key: [one[key] for one in samples] for key in samples[0]}
+    stacked = {
+        key: torch.stack(batch[key]) for key in ('pixel_values', 'labels') if torch.is_tensor(samples[0].get(key))
+    }
+    return batch | stacked
+
+
+def backbone_of(model):
     (backbone,) = (module for module in model.modules() if isinstance(module, PyramidBackbone))
+    return backbone
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+@pytest.mark.parametrize('kind', MODELS)
+def test_the_trainer_trains_it_and_a_file_has_all_of_it(kind, name, tmp_path):
+    torch.manual_seed(0)
+    model, batch = build(kind, name), collate([sample(number, kind) for number in range(2)])
+    before = copy.deepcopy(model.state_dict())
+    model.train()(**batch).loss.backward()
+    parameters = backbone_of(model).named_parameters()
+    unused = {key for key, value in parameters if value.requires_grad and value.grad is None}
+    # what makes the map of stride 4, which is not asked for
+    assert {key.split('.')[1] for key in unused} == (set() if kind in OF_PIXELS else {'up', 'norm1', 'spm'})
+    model.zero_grad()
     frozen = {key for key, value in model.named_parameters() if not value.requires_grad}
-    assert bool(frozen) == name.startswith('frozen')
-    optimizer = torch.optim.AdamW(mmlape.param_groups(model, lr=1e-2, weight_decay=0.05))
-    for _ in range(2):
-        model(**batch(model)).loss.backward()
-        assert all(value.grad is not None for value in backbone.parameters() if value.requires_grad)
-        optimizer.step()
-        optimizer.zero_grad()
+    assert any('.vit.' in key for key in frozen) == name.startswith('frozen')
+    options = dict(
+        max_steps=2, per_device_train_batch_size=2, save_steps=2, report_to=[], use_cpu=True,
+        remove_unused_columns=False, logging_steps=1,
+    )  # fmt: skip
+    trainer = Trainer(
+        model,
+        TrainingArguments(str(tmp_path), **options),
+        train_dataset=Samples(kind),
+        data_collator=collate,
+        optimizers=(torch.optim.AdamW(mmlape.param_groups(model, lr=1e-3, weight_decay=0.05)), None),
+    )
+    trainer.train()
     changed = {key for key, value in model.named_parameters() if not torch.equal(value, before[key])}
-    assert {key for key in changed if key in frozen} == set()
-    assert any('.interactions.' in key for key in changed)
-    model.eval().save_pretrained(tmp_path)
-    loaded, report = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not changed & frozen and any('.interactions.' in key for key in changed)
+    loaded, report = type(model).from_pretrained(tmp_path / 'checkpoint-2', output_loading_info=True)
     assert not any(report.values()), report
-    assert {key for key, value in loaded.named_parameters() if not value.requires_grad} == frozen
     torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
+    # D-FINE itself freezes two scalars, and not those of a file
+    frozen_of_file = {key for key, value in loaded.named_parameters() if not value.requires_grad}
+    assert {key for key in frozen_of_file if '.vit.' in key} == {key for key in frozen if '.vit.' in key}
     with torch.no_grad():
-        ours, theirs = (tensors(each.eval()(**batch(model))) for each in (model, loaded))
-    torch.testing.assert_close(theirs, ours)
+        ours, theirs = (each.eval()(batch['pixel_values']) for each in (model, loaded))
+    logits = 'class_queries_logits' if kind == 'Mask2Former' else 'logits'
+    torch.testing.assert_close(theirs[logits], ours[logits])
+
+
+@pytest.mark.parametrize('kind', ['RT-DETRv2', 'Deformable DETR'])
+def test_batch_norms_of_a_fresh_adapter_are_trained(kind):
+    """These detectors freeze every BatchNorm2d of a backbone, by which a fresh one never learns its statistics."""
+    norms = {type(one).__name__ for one in backbone_of(build(kind, 'frozen dinov3')).modules()}
+    assert {name for name in norms if 'BatchNorm' in name} == {'SyncBatchNorm'}
 
 
 @pytest.mark.parametrize('name', BACKBONES)
@@ -157,8 +234,7 @@ def test_weights_that_the_options_name_are_loaded(tmp_path):
     source = getattr(mmlape, name)(**options)
     torch.save(source.state_dict(), tmp_path / 'weights.pth')
     named = dict(options, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'weights.pth'), grid=[4, 6]))
-    model = mask2former(PyramidConfig(name, named))
-    loaded = model.model.pixel_level_module.encoder.backbone.state_dict()
+    loaded = backbone_of(build('Mask2Former', 'lape', named)).backbone.state_dict()
     torch.testing.assert_close(loaded, source.state_dict(), rtol=0, atol=0)
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from mmlape.checkpoint.opening import open_file
 from mmlape.console.terminal import clock
 from mmlape.errors import TrainingError
+from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.experiments.report import average, build, print_results, write_report
-from mmlape.lab.inference.run_model import compare_on_dataset, init_model
+from mmlape.lab.inference.prediction import compare_on_dataset, init_model
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import read_seeds, seed_folder
 from mmlape.lab.training.optim import quiet_logger
@@ -123,7 +124,7 @@ def run_demo(work_dir: str | Path, data: str | Path, seeds: int = 1, shorten: fl
 def _predictions(arm: Arm, run: Path, work_dir: Path) -> list[Path]:
     """Draw what the last checkpoint of a run predicts, and return the drawings."""
     with _quiet():
-        model = init_model(arm.config, open_file(checkpoints(run)[0]), cfg_options=list(arm.cfg_options))
+        model = init_model(load_config(arm.config, list(arm.cfg_options)), open_file(checkpoints(run)[0]))
         return compare_on_dataset(model, IMAGES, work_dir / 'report' / 'images' / arm.name)
 
 

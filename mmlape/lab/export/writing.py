@@ -11,7 +11,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ import mmlape
 from mmlape.console.log import log
 from mmlape.errors import ExportError
 from mmlape.files import naming, sha256
-from mmlape.lab.export.graphs import Exported, Graph, Size, largest_difference
+from mmlape.lab.export.graphs import Exported, Graph, Size, Together, largest_difference
 from mmlape.lab.export.graphs.operators import translations
 from mmlape.lab.export.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
 from mmlape.lab.extension import extensions
@@ -58,20 +58,6 @@ class Form:
         return f'{count} of {self.size[0]} x {self.size[1]}'
 
 
-@dataclass(frozen=True)
-class Written:
-    """A graph that was written."""
-
-    path: Path
-    difference: float  # the largest one from PyTorch
-
-    @property
-    def size(self) -> int:
-        """Bytes on the disk."""
-        files = (self.path, data_file(self.path))
-        return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
     """Return what a graph says of its files: their names and no folders, as it is given to others."""
     notes = dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
@@ -80,8 +66,8 @@ def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
     return notes
 
 
-def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None) -> Written:
-    """Write the graph of a backbone or of an exported model with metadata, and compare it.
+def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None) -> float:
+    """Write the graph of a backbone or of exported models with metadata, and return how far it is from PyTorch.
 
     Nothing is written if an output differs from PyTorch's by more than the form's tolerance.
 
@@ -89,7 +75,9 @@ def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str,
         ExportError: That; or torch cannot export the model, or ``out`` is no name of a graph.
     """
     require_onnx(*PACKAGES)
-    backbone = getattr(model, 'backbone', model)
+    models: Mapping[str, nn.Module] = model.named if isinstance(model, Together) else {'': model}
+    first = next(iter(models.values()))
+    backbone = first.model.backbone if isinstance(first, Exported) else first
     if min(form.size) < getattr(backbone, 'patch_size', 1):
         raise ExportError(
             f'--size {form.size[0]} {form.size[1]}: a side is smaller than a patch of {backbone.patch_size} pixels'
@@ -99,9 +87,9 @@ def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str,
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder, naming(out):
         written = Path(folder) / out.name
         _write(model, form, written, notes)
-        difference = compare(model, written, form)
+        difference = max(compare(one, written, form, name) for name, one in models.items())
         put_in_place(written, out)
-    return Written(out, difference)
+    return difference
 
 
 def check_out(out: str | Path) -> Path:
@@ -113,6 +101,11 @@ def check_out(out: str | Path) -> Path:
         raise ExportError(f'--out {out}: the name of a graph ends with {SUFFIX}')
     check_writable(out.absolute().parent, '--out')
     return out
+
+
+def size_on_disk(graph: Path) -> int:
+    """Return the bytes of a graph and of its values beside it."""
+    return sum(file.stat().st_size for file in (graph, data_file(graph)) if file.is_file())
 
 
 def put_in_place(written: Path, out: Path) -> None:
@@ -136,8 +129,7 @@ def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> N
     count = form.batch or max(ANY_BATCH)
     images = _images(model, form.size, seed=0, count=count)
     outputs = _outputs(model, images)
-    named = model.outputs if isinstance(model, Exported) else None
-    names = list(named or [f'feature_{i}' for i in range(len(outputs))])
+    names = [*getattr(model, 'outputs', [f'feature_{i}' for i in range(len(outputs))])]
     shapes = None if form.batch else ({0: torch.export.Dim('batch', min=1, max=4096)},)
     try:
         # the fused attention kernels promise strides that their decomposition for ONNX does not
@@ -210,7 +202,7 @@ def silent(level: int) -> Iterator[None]:
 def _images(model: nn.Module, size: Size, seed: int, count: int) -> Tensor:
     """Return random images as a model takes them, (B, C, H, W)."""
     generator = torch.Generator().manual_seed(seed)
-    if not isinstance(model, Exported):
+    if not isinstance(model, Exported | Together):
         return torch.randn(count, model.in_channels, *size, generator=generator)
     return torch.rand(count, model.given.channels, *size, generator=generator) * 255
 
@@ -221,31 +213,31 @@ def _outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
         return [leaf for out in model(images) for leaf in (out if isinstance(out, tuple) else (out,))]
 
 
-def compare(model: nn.Module, path: str | Path, form: Form) -> float:
+def compare(model: nn.Module, path: str | Path, form: Form, name: str = '') -> float:
     """Measure the largest absolute difference between a graph in onnxruntime and a model, on images new to both.
+
+    ``name`` is that of the model, where the graph has several.
 
     Raises:
         ExportError: If it exceeds the form's tolerance, or a number is not finite.
     """
-    graph, largest = Graph(path), 0.0
-    empty = is_model = isinstance(model, Exported)
+    graph, largest = Graph(path, name), 0.0
+    is_empty = isinstance(model, Exported)
     counts = ANY_BATCH if form.batch is None else (form.batch,) * (2 if form.batch == 1 else 1)
     for seed, count in enumerate(counts, 1):
         images = _images(model, form.size, seed, count)
         ours = [value.numpy() for value in _outputs(model, images)]
         theirs = graph.run(images)
-        parts = list(model.each(ours, theirs)) if is_model else []
-        apart = max([part.difference(*values) for part, *values in parts] or [largest_difference(ours, theirs)])
+        apart = (model.difference if isinstance(model, Exported) else largest_difference)(ours, theirs)
         _check(apart, form.tolerance, 'PyTorch')
-        if is_model:
-            empty &= any(part.is_empty(values) for part, _, values in parts)
+        if isinstance(model, Exported):
+            is_empty &= model.is_empty(theirs)
             with torch.no_grad():
                 predicted = [value.numpy() for value in model.predicted(images)]
-            for part, *values in model.each(predicted, theirs):
-                name = f'what {type(part.model).__name__} predicts'
-                _check(part.difference_of_predicted(*values), form.tolerance, name)
+            what = f'what {type(model.model).__name__} predicts'
+            _check(model.difference_of_predicted(predicted, theirs), form.tolerance, what)
         largest = max(largest, apart)
-    if empty:
+    if is_empty:
         log(
             'the model finds no two objects in any of the random images on which the graph was '
             'compared with PyTorch: --check DIR compares them on images of yours',

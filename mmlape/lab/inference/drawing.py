@@ -65,88 +65,96 @@ def draw_sample(
     colours = [tuple(colour) for colour in palette or class_palette(len(classes))]
     panels, named = [], {}
     for side in sides:
-        pen = _Pen(large.copy(), image.shape[:2], classes, colours, labels)
-        if f'{side}_instances' in sample:
-            pen.draw_objects(sample.get(f'{side}_instances'), score_thr)
-        elif f'{side}_sem_seg' in sample:
-            pen.draw_label_map(np.asarray(sample.get(f'{side}_sem_seg').data).squeeze(0))
+        if (objects := sample.get(f'{side}_instances')) is not None:
+            shown = objects[objects.scores >= score_thr] if 'scores' in objects else objects
+            panel, legend_of = _with_objects(large.copy(), image.shape[:2], shown, classes, colours, labels)
+        elif (labelled := sample.get(f'{side}_sem_seg')) is not None:
+            panel, legend_of = _with_label_map(large, np.asarray(labelled.data).squeeze(0), classes, colours)
         else:
             named |= _captions(sample, side, classes, colours)
             continue
-        panels.append(pen.image)
-        named |= pen.named
+        panels.append(panel)
+        named |= legend_of
     drawn = np.concatenate(panels or [large], axis=1)
     if not labels or not (named or legend_lines):
         return drawn
     return np.concatenate([drawn, legend(named, drawn.shape[1], font_of(large), legend_lines)])
 
 
-class _Pen:
-    """Draws one side of a sample, and collects the classes that the legend names."""
+def _with_objects(
+    image: np.ndarray,
+    size: Sequence[int],
+    objects: InstanceData,
+    classes: Sequence[str],
+    colours: Sequence[Colour],
+    labels: bool,
+) -> tuple[np.ndarray, dict[str, Colour]]:
+    """Draw boxes and masks, those of large objects below, and the labels for which there is room.
 
-    def __init__(
-        self, image: np.ndarray, size: tuple[int, ...], classes: Sequence[str], colours: Sequence[Colour], labels: bool
-    ) -> None:
-        self.image = image
-        self.size = size  # of the image as it is in the file
-        self.classes, self.colours, self.labels = classes, colours, labels
-        self.named: dict[str, Colour] = {}
+    Return the image and the classes that the legend is to name. ``size`` is that of the image in its file.
+    """
+    height, width = image.shape[:2]
+    boxes = torch.as_tensor(getattr(objects.bboxes, 'tensor', objects.bboxes))
+    boxes = boxes.reshape(-1, 4).double().numpy().copy()
+    boxes *= np.tile((width / size[1], height / size[0]), 2)
+    places = np.asarray(objects.labels).tolist()
+    inks = [colours[label] for label in places]
+    order = np.argsort(-(boxes[:, 2:] - boxes[:, :2]).prod(1), kind='stable')
+    if 'masks' in objects:
+        image = _with_masks(image, size, getattr(objects.masks, 'masks', objects.masks), inks, boxes, order)
+    line = max(2, round(max(height, width) / 500))
+    for place in order:
+        _frame(image, boxes[place], inks[place], line)
+    if not labels:
+        return image, {}
+    scores = [f' {score:.2f}' for score in objects.scores.tolist()] if 'scores' in objects else [''] * len(boxes)
+    texts = [f'{classes[label]}{score}' for label, score in zip(places, scores)]
+    font = font_of(image)
+    sizes = np.array([_extent(text, font) for text in texts]).reshape(-1, 2)
+    spots = place_labels(boxes, sizes, (height, width), line)
+    canvas = Image.fromarray(image)
+    draw = ImageDraw.Draw(canvas)
+    named = {}
+    for text, ink, spot, label in zip(texts, inks, spots, places):
+        if spot is None:
+            named[classes[label]] = ink
+        else:
+            draw.rectangle((*spot[:2], spot[2] - 1, spot[3] - 1), ink)
+            draw.text((spot[0] + font.size // 4, spot[1]), text, _contrast(ink), font)
+    return np.array(canvas), named
 
-    def draw_objects(self, objects: InstanceData, score_thr: float) -> None:
-        """Draw boxes and masks, those of large objects below, and the labels for which there is room."""
-        if 'scores' in objects:
-            objects = objects[objects.scores >= score_thr]
-        height, width = self.image.shape[:2]
-        boxes = torch.as_tensor(getattr(objects.bboxes, 'tensor', objects.bboxes))
-        boxes = boxes.reshape(-1, 4).double().numpy().copy()
-        boxes *= np.tile((width / self.size[1], height / self.size[0]), 2)
-        labels = np.asarray(objects.labels).tolist()
-        inks = [self.colours[label] for label in labels]
-        order = np.argsort(-(boxes[:, 2:] - boxes[:, :2]).prod(1), kind='stable')
-        if 'masks' in objects:
-            self._draw_masks(getattr(objects.masks, 'masks', objects.masks), inks, boxes, order)
-        line = max(2, round(max(height, width) / 500))
-        for place in order:
-            _frame(self.image, boxes[place], inks[place], line)
-        if not self.labels:
-            return
-        scores = [f' {score:.2f}' for score in objects.scores.tolist()] if 'scores' in objects else [''] * len(boxes)
-        texts = [f'{self.classes[label]}{score}' for label, score in zip(labels, scores)]
-        font = font_of(self.image)
-        sizes = np.array([_extent(text, font) for text in texts]).reshape(-1, 2)
-        places = place_labels(boxes, sizes, (height, width), line)
-        canvas = Image.fromarray(self.image)
-        draw = ImageDraw.Draw(canvas)
-        for text, ink, spot, label in zip(texts, inks, places, labels):
-            if spot is None:
-                self.named[self.classes[label]] = ink
-            else:
-                draw.rectangle((*spot[:2], spot[2] - 1, spot[3] - 1), ink)
-                draw.text((spot[0] + font.size // 4, spot[1]), text, _contrast(ink), font)
-        self.image = np.array(canvas)
 
-    def _draw_masks(self, masks: Sequence, inks: Sequence[Colour], boxes: np.ndarray, order: np.ndarray) -> None:
-        """Fill masks, one after the other in memory; a box that is missing becomes its mask's."""
-        layer, shape = self.image.copy(), self.image.shape[1::-1]
-        for place in order:
-            mask = cv2.resize(pixels_of(masks[place], self.size), shape, interpolation=cv2.INTER_NEAREST)
-            left, top, width, height = cv2.boundingRect(mask)
-            if (boxes[place, 2:] <= boxes[place, :2]).any():
-                boxes[place] = left, top, left + width, top + height
-            area = slice(top, top + height), slice(left, left + width)
-            layer[area][mask[area] > 0] = inks[place]
-        self.image = cv2.addWeighted(layer, OPACITY, self.image, 1 - OPACITY, 0)
+def _with_masks(
+    image: np.ndarray,
+    size: Sequence[int],
+    masks: Sequence,
+    inks: Sequence[Colour],
+    boxes: np.ndarray,
+    order: np.ndarray,
+) -> np.ndarray:
+    """Fill masks, one after the other in memory; a box that is missing becomes its mask's."""
+    layer, shape = image.copy(), image.shape[1::-1]
+    for place in order:
+        mask = cv2.resize(pixels_of(masks[place], size), shape, interpolation=cv2.INTER_NEAREST)
+        left, top, width, height = cv2.boundingRect(mask)
+        if (boxes[place, 2:] <= boxes[place, :2]).any():
+            boxes[place] = left, top, left + width, top + height
+        area = slice(top, top + height), slice(left, left + width)
+        layer[area][mask[area] > 0] = inks[place]
+    return cv2.addWeighted(layer, OPACITY, image, 1 - OPACITY, 0)
 
-    def draw_label_map(self, values: np.ndarray) -> None:
-        """Fill the classes, but for what is no class or the background."""
-        shape = self.image.shape[1::-1]
-        values = cv2.resize(values.astype(np.uint16), shape, interpolation=cv2.INTER_NEAREST)
-        known = [label for label in np.unique(values) if label < len(self.classes)]
-        filled = [label for label in known if not is_background(self.classes[label])]
-        layer = np.asarray([*self.colours, (0, 0, 0)], np.uint8)[np.minimum(values, len(self.colours))]
-        mixed = cv2.addWeighted(layer, OPACITY, self.image, 1 - OPACITY, 0)
-        self.image = np.where(np.isin(values, filled)[..., None], mixed, self.image)
-        self.named = {self.classes[label]: self.colours[label] for label in filled}
+
+def _with_label_map(
+    image: np.ndarray, values: np.ndarray, classes: Sequence[str], colours: Sequence[Colour]
+) -> tuple[np.ndarray, dict[str, Colour]]:
+    """Fill the classes, but for what is no class or the background; return the image and the classes that it shows."""
+    values = cv2.resize(values.astype(np.uint16), image.shape[1::-1], interpolation=cv2.INTER_NEAREST)
+    known = [label for label in np.unique(values) if label < len(classes)]
+    filled = [label for label in known if not is_background(classes[label])]
+    layer = np.asarray([*colours, (0, 0, 0)], np.uint8)[np.minimum(values, len(colours))]
+    mixed = cv2.addWeighted(layer, OPACITY, image, 1 - OPACITY, 0)
+    shown = np.where(np.isin(values, filled)[..., None], mixed, image)
+    return shown, {classes[label]: colours[label] for label in filled}
 
 
 def _captions(sample: BaseDataElement, side: str, classes: Sequence[str], colours: Sequence[Colour]) -> dict:

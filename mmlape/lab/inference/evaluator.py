@@ -25,6 +25,7 @@ from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.retarget import reads_head
 from mmlape.lab.distributed import init_processes, on_every_process, on_main_process, set_model_wrapper
 from mmlape.lab.export.graphs import SUFFIX, Graph, install_graph
+from mmlape.lab.inference import TASKS
 from mmlape.lab.inference.trained_model import folder_of_run
 from mmlape.lab.model_weights import classes_of_data, load_model
 from mmlape.lab.recipe import Recipe
@@ -37,7 +38,6 @@ from mmlape.lab.training.optim import InitialModel
 from mmlape.lab.training.plan import default_work_dir, require_keys
 from mmlape.lab.training.runner import Runner
 
-TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
 RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 """Of sizes of test-time augmentation, as ViT-Adapter's figures at several scales have them."""

@@ -1,16 +1,25 @@
-"""Images to predict on as pixels: files, arrays and images of Pillow, with the values that a file has in training."""
+"""Images to predict on: as pixels, with the values that a file has in training, and as what a model takes."""
 
+import copy
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+import cv2
+import mmcv
 import numpy as np
+from mmcv.transforms import Compose
+from mmengine import Config
+from mmengine.registry import init_default_scope
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from mmlape.errors import DataError
-from mmlape.lab.datasets.transforms import LoadImageFromFile
+from mmlape.checkpoint.closed_world import as_now
+from mmlape.errors import ConfigError, DataError
+from mmlape.lab.config.stored_config import preprocessor_of
+from mmlape.lab.datasets.transforms import LoadImageFromFile, patch_size
+from mmlape.lab.registry import TRANSFORMS, class_of
 
 SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm')
 """By which images are found in a folder."""
@@ -92,3 +101,66 @@ def _of_array(image: np.ndarray) -> np.ndarray:
     if values.shape[2] < 3:  # grey, or grey and transparency
         return np.repeat(values[..., :1], 3, axis=2)
     return values[..., :3]
+
+
+class Preparation:
+    """The pipeline of a config's test, for image files and for arrays.
+
+    Args:
+        cfg: Its ``test_pipeline`` loads no annotations.
+    """
+
+    def __init__(self, cfg: Config) -> None:
+        steps = copy.deepcopy(cfg.test_pipeline)
+        init_default_scope(cfg.default_scope)
+        # not those of a subclass, which loads in its own way
+        loading = bool(steps) and class_of(steps[0], cfg.default_scope, 'TRANSFORMS')
+        self.loads = loading in (mmcv.transforms.LoadImageFromFile, LoadImageFromFile)
+        first = steps[0] if self.loads else {}
+        self.dtype = np.float32 if first.get('to_float32') else np.uint8
+        channels = len(preprocessor_of(cfg).get('mean') or range(3))
+        self.grey = channels == 1 or str(first.get('color_type', '')).startswith('gr')
+        self.rest = Compose(steps[1:] if self.loads else steps)
+        self.smallest = patch_size(cfg) if self.loads else 1
+        load = dict(first, type='mmlape.LoadImageFromFile', smallest=self.smallest)
+        self.load = TRANSFORMS.build(load) if self.loads else None
+        self.world = as_now()
+
+    def of_file(self, path: str | Path) -> dict:
+        """Return the model's input of an image file; DataError if it cannot be read."""
+        if self.load is None:
+            return self.of_array(to_array(path))
+        with self.world():
+            loaded = self.load(dict(img_path=str(path), img_id=0))
+        return self._prepared(loaded)
+
+    def of_array(self, image: np.ndarray) -> dict:
+        """Return the model's input of an image, (H, W, 3), RGB, uint8."""
+        if self.grey:
+            image = np.asarray(Image.fromarray(image).convert('L'))
+        elif self.loads:
+            image = image[..., ::-1]  # as MMCV loads files; datasets that are arrays have RGB
+        size = image.shape[:2]
+        if min(size) < self.smallest:
+            raise DataError(
+                f'an image of {size[1]} x {size[0]} pixels is smaller than one '
+                f'{self.smallest} x {self.smallest} patch: enlarge it'
+            )
+        image = np.ascontiguousarray(image, self.dtype)
+        loaded = dict(img=image, img_shape=size, ori_shape=size, scale_factor=(1.0, 1.0), img_path=None, img_id=0)
+        return self._prepared(loaded)
+
+    def _prepared(self, loaded: dict) -> dict:
+        height, width = loaded['ori_shape']
+        try:
+            with self.world():
+                packed = self.rest(loaded)
+        except (cv2.error, ValueError) as error:  # such as a side that becomes 0 pixels
+            reason = str(error).strip().splitlines()[-1]
+            raise DataError(
+                f'{loaded["img_path"] or "an image"} of {width} x {height} pixels does not fit the '
+                f'test pipeline ({reason}): crop or enlarge it'
+            ) from error
+        if 'inputs' not in packed:
+            raise ConfigError('test_dataloader.dataset.pipeline packs no inputs: end it with the Pack... transform')
+        return packed

@@ -1,102 +1,45 @@
-"""Predictions on the images of a folder as files: overlays, PNG label maps, COCO JSON.
+"""Predictions on the images of a folder, or on the frames of a video, as files.
 
 <out>/overlays/NAME        the prediction drawn on the image
-<out>/labels/NAME.png      segmentation: the label of each pixel, a place in the list of the classes
-<out>/classes.json         segmentation: the classes
-<out>/predictions.json     detection: images, categories and annotations, as COCO's files have them
-<out>/predictions.json     classification: for each image its class, its score, and the five most likely classes
+<out>/...                  of images: what `mmlape.lab.inference.results` lists
+
+<out>/predictions.jsonl    of a video: a line a frame, its number, its time, and what is predicted on it
+<out>/overlays/NAME.mp4    the predictions drawn
+<out>/clip.json            what the lines are of, and, once it is complete, the number of frames
+
+A frame is drawn from its line. So a run that was killed resumes: frames that have a line are drawn again, without the
+model. OpenCV reads and writes videos where it can, else PyAV, as the library supervision decides.
 """
 
+import contextlib
 import json
-from collections import Counter
+import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pycocotools import mask as coco_mask
+import cv2
+import numpy as np
+from PIL import Image
 from rich.progress import Progress
-from torch import from_numpy
 
+from mmlape.console.log import log
 from mmlape.console.terminal import console
-from mmlape.errors import DataError
-from mmlape.files import write_json, write_text
-from mmlape.lab.evaluation.saved import object_rows, row_lines, save_label_map, write_rows
-from mmlape.lab.inference.drawing import drawing_name, write_image
+from mmlape.errors import ConfigError, DataError
+from mmlape.files import atomic_path, naming, read_json, sha256, write_json
+from mmlape.lab.inference.drawing import draw_sample, drawing_name, write_image
 from mmlape.lab.inference.images import find_images
 from mmlape.lab.inference.prediction import Model
+from mmlape.lab.inference.results import RESULTS, WRITERS
 from mmlape.lab.inference.tiling import Tiling
+from mmlape.lab.runs.identity import digest
 from mmlape.lab.training.frozen.shared import SharedPart
 
-Write = Callable[[Path, Any], None]
-"""Writes what is predicted on an image, whose path is that in its folder."""
-
-
-@contextmanager
-def write_label_maps(out: Path, classes: Sequence[str], names: Sequence[Path]) -> Iterator[Write]:
-    """Write segmentations as PNG files, and the names of the labels; ``names`` are those of all images."""
-    files = map_names(names)
-    write_json(out / 'classes.json', list(classes))
-
-    def write(name: Path, prediction: Any) -> None:
-        labels = from_numpy(prediction.labels)
-        save_label_map(out / 'labels' / files[name], labels, len(classes), False, prediction.palette)
-
-    yield write
-
-
-def map_names(names: Sequence[Path]) -> dict[Path, Path]:
-    """Return the label map of each image: NAME.png, or NAME.jpg.png where another could have that name.
-
-    Names that differ in case only count as one: some disks do not tell them apart.
-    """
-    short = {name: name.with_suffix('.png') for name in names}
-    long = {name: Path(f'{name}.png') for name in names}
-    taken = Counter(str(file).casefold() for file in [*short.values(), *long.values()])
-    return {name: short[name] if taken[str(short[name]).casefold()] == 1 else long[name] for name in names}
-
-
-@contextmanager
-def write_coco(out: Path, classes: Sequence[str], names: Sequence[Path]) -> Iterator[Write]:
-    """Write detections as one COCO file, whose categories are numbered from 1, a row a line."""
-    categories = [dict(id=number, name=name) for number, name in enumerate(classes, 1)]
-    images: list[dict] = []
-    annotations: list[dict] = []
-
-    def write(name: Path, prediction: Any) -> None:
-        height, width = prediction.size
-        images.append(dict(id=len(images) + 1, file_name=name.as_posix(), width=width, height=height))
-        for row in object_rows(prediction.sample.pred_instances, len(images), range(1, len(classes) + 1)):
-            mask = row.get('segmentation')
-            area = float(row['bbox'][2] * row['bbox'][3]) if mask is None else int(coco_mask.area(mask))
-            annotations.append(dict(id=len(annotations) + 1, **row, area=area, iscrowd=0))
-
-    try:
-        yield write
-    finally:  # also what was found before an interrupt
-        parts = dict(images=images, categories=categories, annotations=annotations)
-        text = ',\n'.join(f'{json.dumps(name)}: {row_lines(rows)}' for name, rows in parts.items())
-        if images:
-            write_text(out / 'predictions.json', f'{{\n{text}\n}}\n')
-
-
-@contextmanager
-def write_classes(out: Path, classes: Sequence[str], names: Sequence[Path]) -> Iterator[Write]:
-    """Write classifications as one JSON file, an image a line."""
-    rows: list[dict] = []
-    try:
-        yield lambda name, prediction: rows.append(dict(image=name.as_posix(), **described(prediction)))
-    finally:
-        if rows:
-            write_rows(out / 'predictions.json', rows)
-
-
-def described(prediction: Any) -> dict:
-    """Return a classification as JSON's values."""
-    return {'class': prediction.name, 'score': prediction.score, 'top': dict(prediction.top())}
-
-
-WRITERS = dict(detection=write_coco, segmentation=write_label_maps, classification=write_classes)
+LINES, RECORD = 'predictions.jsonl', 'clip.json'
+LEGEND_LINES = 2  # of each frame: all have one size
 
 
 def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = False) -> list[Path]:
@@ -203,3 +146,154 @@ def predict_files(
             done += 1
             advance(done + len(skipped))
     return done, skipped
+
+
+def is_clip(path: str | Path) -> bool:
+    """Return whether a file is a video, by its content.
+
+    Raises:
+        DataError: It is neither an image nor a video.
+    """
+    if not os.path.isfile(path) or cv2.haveImageReader(str(path)):
+        return False
+    with contextlib.suppress(OSError), Image.open(path) as image:
+        image.load()
+        return False
+    with open(path, 'rb') as file:
+        if b'\0' not in file.read(1 << 16):  # a text, of which FFmpeg would make a video
+            raise DataError(f'{path} is neither an image nor a video: give a folder of images, an image or a video')
+    return bool(_info(path))
+
+
+def _info(path: str | Path) -> Any:
+    """Return a video's ``width``, ``height``, ``fps`` and ``total_frames``; the last two are as its file says."""
+    from supervision import VideoInfo
+
+    try:
+        return VideoInfo.from_video_path(str(path))
+    except Exception as error:  # of no common base
+        raise DataError(
+            f'{path} is no image, and no video that OpenCV or PyAV read here ({error}): convert it, or install av'
+        ) from error
+
+
+def predict_clip(
+    model: Model,
+    path: str | Path,
+    out: str | Path,
+    *,
+    batch_size: int = 1,
+    score_thr: float = 0.3,
+    overlays: bool = True,
+    labels: bool = True,
+    overwrite: bool = False,
+    tile: int | None = None,
+    overlap: int | None = None,
+) -> int:
+    """Predict on the frames of a video, and write what the head of this module lists; return their number.
+
+    Args:
+        model: Of :func:`mmlape.lab.inference.prediction.load`.
+        path: The video.
+        out: The folder of the files; one that has a part of them is completed.
+        batch_size: How many frames the model gets at once.
+        score_thr: Objects with a lower score are not drawn; the lines have them.
+        overlays: Whether to write the video.
+        labels: Whether to write names of classes into it.
+        overwrite: Whether to replace what ``out`` has.
+        tile: The side of tiles in pixels, as of ``Model.predict``.
+        overlap: Pixels that neighbouring tiles share.
+
+    Raises:
+        ConfigError: There are no such tiles, or no video can be written.
+        DataError: The video cannot be read, or ``out`` has the files of another one, or of another model.
+    """
+    from supervision import get_video_frames_generator
+
+    path, out, tiling, info = Path(path), Path(out), model.tiling(tile, overlap), _info(path)
+    weights = sha256(model.checkpoint) if model.checkpoint else None
+    record = dict(video=path.name, sha256=sha256(path), tile=tile, overlap=overlap, checkpoint=weights)
+    record['config'] = digest(str([model.module.cfg.get(key) for key in ('model', 'test_pipeline', 'test_cfg')]))
+    lines, started = out / LINES, read_json(out / RECORD) or {}
+    if overwrite or not started or 'frames' in started:
+        require_room(out, overwrite)
+        lines.unlink(missing_ok=True)
+    elif other := [key for key in record if started.get(key) != record[key]]:
+        raise DataError(
+            f'{out} has a part of another prediction (other {", ".join(other)}): give another folder, or --overwrite'
+        )
+    write_json(out / RECORD, record)
+    done = _complete_lines(lines)
+    frames = (frame[..., ::-1] for frame in get_video_frames_generator(str(path)))
+    fps = info.fps if 0 < info.fps < 1000 else 25.0  # where the file does not say
+    total, count = max(info.total_frames or 0, 0), 0
+
+    def known() -> Iterator[tuple[dict, np.ndarray]]:
+        with open(lines, encoding='utf-8') as old:
+            for _, line, frame in zip(range(done), old, frames):
+                yield json.loads(line), frame
+
+    def new() -> Iterator[tuple[dict, np.ndarray]]:
+        with naming(lines), open(lines, 'a', encoding='utf-8') as file:
+            for prediction in model.predict_each(frames, batch_size, None, tile, overlap, watch):
+                row = dict(frame=count, seconds=round(count / fps, 3), **prediction.row())
+                file.write(json.dumps(row, ensure_ascii=False) + '\n')
+                file.flush()
+                yield row, prediction.image
+
+    def drawn() -> Iterator[np.ndarray]:
+        nonlocal count
+        for row, frame in chain(known(), new()):
+            count += 1
+            advance(count)
+            if overlays:
+                sample = RESULTS[model.task].sample_of(row, model.classes)
+                options: dict = dict(labels=labels, shortest=0, legend_lines=LEGEND_LINES)
+                yield draw_sample(frame, sample, model.classes, model.palette, score_thr, ('pred',), **options)
+
+    with watched('frames', total or None, tiling) as (advance, watch):
+        _write_video(out / 'overlays' / f'{path.stem}.mp4', fps, drawn())
+    if not count:
+        raise DataError(f'{path}: no frame of this video can be read')
+    if count < total:
+        log(f'{path}: {count} frames can be read, of {total} that the file says it has', logging.WARNING)
+    write_json(out / RECORD, dict(record, frames=count))
+    return count
+
+
+def _complete_lines(path: Path) -> int:
+    """Return how many lines a file has, of which one that a kill has cut is removed."""
+    done = end = 0
+    with open(path, 'ab+') as file:
+        file.seek(0)
+        for line in file:
+            if line.endswith(b'\n'):
+                done, end = done + 1, end + len(line)
+        file.truncate(end)
+    return done
+
+
+def _write_video(path: Path, fps: float, frames: Iterator[np.ndarray]) -> None:
+    """Write frames, RGB, as a video, which is there once it is complete; none if there is no frame."""
+    from supervision import VideoInfo, VideoSink
+
+    for partial in path.parent.glob(f'.*{path.suffix}'):  # of a run that was killed
+        partial.unlink()
+    first, count = next(frames, None), 0
+    if first is None:
+        return
+    # four digits: MPEG-4 knows no finer fraction of a second
+    info = VideoInfo(first.shape[1], first.shape[0], float(f'{fps:.4g}'))
+    with atomic_path(path) as partial:
+        with contextlib.ExitStack() as stack:
+            try:
+                sink = stack.enter_context(VideoSink(str(partial), info))
+            except Exception as error:  # of no common base
+                raise ConfigError(
+                    f'neither OpenCV nor PyAV writes {path} here ({error}): install av, or give --no-overlays'
+                ) from error
+            for frame in chain([first], frames):
+                sink.write_frame(np.ascontiguousarray(frame[..., ::-1]))
+                count += 1
+        if (written := _info(partial).total_frames) != count:
+            raise DataError(f'{path}: only {written} of {count} frames could be written; is the disk full?')

@@ -4,177 +4,47 @@
 and Pillow's images.
 """
 
+import copy
 import logging
-from abc import ABC, abstractmethod
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 from mmengine import Config
+from mmengine.dataset import pseudo_collate
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import nn
 
+from mmlape.checkpoint.opening import OpenedFile
 from mmlape.console.log import log
 from mmlape.errors import ConfigError, DataError, listed
-from mmlape.lab.config.stored_config import tiles_of
-from mmlape.lab.export.graphs import Graph
-from mmlape.lab.inference.drawing import Colour, draw_sample, palette_of
-from mmlape.lab.inference.images import ImageLike, find_images, to_array
-from mmlape.lab.inference.run_model import init_model, predict_batch
-from mmlape.lab.inference.tiling import Tiling, Window, objects_of, predict_tiles, tiling_of
+from mmlape.lab.config.config_file import apply_options, name_types, parse_options
+from mmlape.lab.config.stored_config import classes_of, tiles_of
+from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
+from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
+from mmlape.lab.datasets.transforms import loads
+from mmlape.lab.export.graphs import Graph, install_graph
+from mmlape.lab.inference import TASKS
+from mmlape.lab.inference.drawing import draw_sample, palette_of, write_image
+from mmlape.lab.inference.images import ImageLike, Preparation, find_images, to_array
+from mmlape.lab.inference.results import RESULTS, Prediction
+from mmlape.lab.inference.tiling import Tiling, Window, predict_tiles, tiling_of
 from mmlape.lab.inference.trained_model import Trained, open_trained
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction(ABC):
-    """What a model predicts on an image."""
-
-    path: Path | None  # the image file; None for an image in memory
-    size: tuple[int, int]  # height and width of the image in pixels
-    classes: tuple[str, ...]  # the name of each label
-    sample: BaseDataElement  # the same as OpenMMLab's data sample
-    image: ImageLike  # as it was given
-    palette: Sequence[Colour] | None = field(default=None, kw_only=True)  # the colour of each label
-
-    @classmethod
-    def of(
-        cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str], palette: Sequence[Colour] | None = None
-    ) -> 'Prediction':
-        """Build the prediction from a model's output."""
-        height, width = sample.ori_shape[:2]
-        return cls(
-            path=Path(image) if isinstance(image, str | Path) else None,
-            size=(int(height), int(width)),
-            classes=tuple(classes),
-            sample=sample,
-            image=image,
-            palette=palette,
-            **cls.arrays(sample),
-        )
-
-    @staticmethod
-    @abstractmethod
-    def arrays(sample: BaseDataElement) -> dict[str, Any]:
-        """Return the fields that a task adds."""
-
-    def draw(self, score_thr: float = 0.3, labels: bool = True) -> np.ndarray:
-        """Draw the prediction on its image; a small one is enlarged to a legible size.
-
-        Return (H, W, 3), RGB, uint8, with the legend below.
-
-        Args:
-            score_thr: Objects with a lower score are left out.
-            labels: Whether to write the names of classes.
-        """
-        image = to_array(self.image)
-        return draw_sample(image, self.sample, self.classes, self.palette, score_thr, ('pred',), labels=labels)
-
-
-@dataclass(frozen=True, eq=False)
-class Detection(Prediction):
-    """Objects in an image, the most certain first."""
-
-    boxes: np.ndarray  # (N, 4), float32: left, top, right and bottom in pixels
-    scores: np.ndarray  # (N,), float32, in [0, 1]
-    labels: np.ndarray  # (N,), int64, places in ``classes``
-    # (N, H, W), bool; of tiles (N,), COCO's run lengths; None if the model predicts boxes only
-    masks: np.ndarray | None
-
-    @staticmethod
-    def arrays(sample: BaseDataElement) -> dict[str, Any]:
-        """Return boxes, scores, labels and masks."""
-        found = objects_of(sample)
-        order = np.argsort(-found.scores.numpy(), kind='stable')
-        return dict(
-            boxes=np.asarray(found.bboxes)[order],
-            scores=np.asarray(found.scores)[order],
-            labels=np.asarray(found.labels)[order],
-            masks=np.asarray(found.masks)[order] if 'masks' in found else None,
-        )
-
-    @property
-    def names(self) -> list[str]:
-        """The class of each object."""
-        return [self.classes[label] for label in self.labels]
-
-    def above(self, score: float) -> 'Detection':
-        """Return the objects with at least this score."""
-        kept = self.scores >= score
-        masks = None if self.masks is None else self.masks[kept]
-        return replace(self, boxes=self.boxes[kept], scores=self.scores[kept], labels=self.labels[kept], masks=masks)
-
-
-@dataclass(frozen=True, eq=False)
-class Segmentation(Prediction):
-    """The class of each pixel of an image."""
-
-    labels: np.ndarray  # (H, W), int64, places in ``classes``
-
-    @staticmethod
-    def arrays(sample: BaseDataElement) -> dict[str, Any]:
-        """Return the labels."""
-        return dict(labels=sample.pred_sem_seg.data[0].numpy())
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """The share of the pixels of each class that occurs, the largest first."""
-        labels, counts = np.unique(self.labels, return_counts=True)
-        pairs = sorted(zip(labels, counts / counts.sum()), key=lambda pair: -pair[1])
-        return {self.classes[label]: float(share) for label, share in pairs}
-
-    def mask(self, name: str) -> np.ndarray:
-        """Return the pixels of a class, (H, W), bool; ConfigError if there is no such class."""
-        if name not in self.classes:
-            raise ConfigError(f'no class {name!r}; there are: {listed(self.classes, 20)}')
-        return self.labels == self.classes.index(name)
-
-
-@dataclass(frozen=True, eq=False)
-class Classification(Prediction):
-    """The class of an image."""
-
-    scores: np.ndarray  # (K,), float32, of each class
-
-    @staticmethod
-    def arrays(sample: BaseDataElement) -> dict[str, Any]:
-        """Return the scores."""
-        return dict(scores=sample.pred_score.numpy())
-
-    @property
-    def label(self) -> int:
-        """The place in ``classes`` of the most likely class."""
-        return int(self.scores.argmax())
-
-    @property
-    def name(self) -> str:
-        """The name of the most likely class."""
-        return self.classes[self.label]
-
-    @property
-    def score(self) -> float:
-        """The score of the most likely class."""
-        return float(self.scores.max())
-
-    def top(self, count: int = 5) -> list[tuple[str, float]]:
-        """Return the names and scores of the most likely classes."""
-        order = np.argsort(-self.scores, kind='stable')[:count]
-        return [(self.classes[label], float(self.scores[label])) for label in order]
-
-
-RESULTS: dict[str, type[Prediction]] = dict(
-    detection=Detection, segmentation=Segmentation, classification=Classification
-)
+from mmlape.lab.model_weights import load_model, other_names
+from mmlape.lab.training.optim import build_model
 
 
 class Model:
     """A trained model with its names of classes and its preparation of images.
 
     Args:
-        module: Of :func:`mmlape.lab.inference.run_model.init_model`.
+        module: Of `init_model`.
         checkpoint: The file of its weights.
     """
 
@@ -214,8 +84,8 @@ class Model:
             overlap: Pixels that neighbouring tiles share; of ``tile`` an eighth by default.
 
         Returns:
-            A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image,
-            in their order.
+            A `Detection`, `Segmentation` or `Classification` of `mmlape.lab.inference.results` for
+            each image, in their order.
 
         Raises:
             ConfigError: There are no such tiles.
@@ -369,15 +239,145 @@ def load(
     if isinstance(run, Config):
         if checkpoint is None:
             raise ConfigError(f'{run.filename} is a config: give its checkpoint with it')
-        trained = Trained(run, str(checkpoint))
-        return model_of(trained, device, cfg_options)
+        cfg = copy.deepcopy(run)
+        name_types(cfg)
+        apply_options(cfg, parse_options(cfg_options))
+        return model_of(Trained(cfg, str(checkpoint)), device)
     words = [run] if checkpoint is None else [run, checkpoint]
     return model_of(open_trained(words, cfg_options), device)
 
 
-def model_of(trained: Trained, device: str | None = None, cfg_options: list[str] | dict | None = None) -> Model:
-    """Build what a user has named, with further changes of its config."""
+def model_of(trained: Trained, device: str | None = None) -> Model:
+    """Build what a user has named."""
+    checkpoint = trained.weights()
     with trained.building():
-        weights = trained.file or Graph(trained.weights())
-        module = init_model(trained.config, weights, device, cfg_options)
-    return Model(module, Path(trained.weights()))
+        return Model(init_model(trained.config, trained.file or Graph(checkpoint), device), Path(checkpoint))
+
+
+def init_model(config: Config, checkpoint: OpenedFile | Graph | None, device: str | None = None) -> nn.Module:
+    """Build a config's model for inference, with attributes ``cfg``, ``task``, ``classes`` and others.
+
+    Args:
+        config: Left as it is. The checkpoint's class names, if it has any, replace the config's.
+        checkpoint: Its weights, opened, or a graph of it; None for an untrained model.
+        device: Such as 'cpu'; None for a GPU if there is one.
+
+    Raises:
+        ConfigError: The config is of no known task, or there is no such device.
+        CheckpointError: The weights are not this model's.
+    """
+    cfg = copy.deepcopy(config)
+    name_types(cfg)
+    scope = cfg.get('default_scope')
+    if scope not in TASKS:
+        raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
+    device, names = _device(device), None
+    if checkpoint is not None:
+        stored = checkpoint.classes if isinstance(checkpoint, Graph) else classes_of(checkpoint.meta)
+        names = _adopt_classes(cfg, stored)
+    model = revert_sync_batchnorm(build_model(cfg))
+    names = names or _class_names(cfg)
+    if isinstance(checkpoint, Graph):
+        install_graph(model, checkpoint, cfg, names)
+    elif checkpoint is None:
+        model.init_weights()
+    else:
+        load_model(model, checkpoint)
+    model.cfg, model.task, model.classes = cfg, TASKS[scope], names
+    # an image to predict on has no annotations to load
+    steps = cfg.test_dataloader.dataset.pipeline
+    model.annotation_steps = [step for step in steps if loads(step, scope, 'Annotations')]
+    cfg.test_pipeline = [step for step in steps if step not in model.annotation_steps]
+    cfg.test_dataloader.dataset.pipeline = cfg.test_pipeline
+    model.preparation = Preparation(cfg)
+    return model.to(device).eval()
+
+
+def predict_batch(model: nn.Module, inputs: Sequence[dict], logits: bool = True) -> list[BaseDataElement]:
+    """Run a model of `init_model` on the inputs that its ``preparation`` has made.
+
+    Args:
+        model: It has the attributes that `init_model` sets.
+        inputs: One for each image.
+        logits: Whether to keep those of a segmentor, classes x height x width floats.
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter('ignore')
+        samples = model.test_step(pseudo_collate(list(inputs)))
+    for sample in samples:
+        if 'seg_logits' in sample and not logits:
+            del sample.seg_logits
+    return [sample.cpu() for sample in samples]
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split('\n')[0]
+        raise ConfigError(f'device {name!r} cannot be used on this machine ({reason}): try --device cpu') from error
+    return device
+
+
+def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None:
+    """Return class names of weights, if they have any.
+
+    Set the heads' numbers of outputs to theirs.
+    """
+    if not names:
+        return None
+    others = (cfg.test_dataloader.dataset.get('metainfo') or {}).get('classes') or ()
+    if pairs := other_names(names, others):
+        text = f'predictions have the names of classes of the checkpoint, not those of the config: {listed(pairs)}'
+        log(text, logging.WARNING)
+    for head in iter_heads(cfg):
+        set_num_classes(*head, len(names))
+    return list(names)
+
+
+def _class_names(cfg: Config) -> list[str]:
+    """Return the class names of a config's test set, without reading its files."""
+    dataset_cfg = dict(copy.deepcopy(cfg.test_dataloader.dataset), lazy_init=True)
+    if 'type' in dataset_cfg:
+        names = DATASETS.build(dataset_cfg).metainfo.get('classes')
+    else:  # of a published file, which has no data
+        names = dataset_cfg.get('metainfo', {}).get('classes')
+    if names is None:
+        raise ConfigError('the test dataset has no class names: set metainfo=dict(classes=...) in its config')
+    return list(names)
+
+
+def compare_on_dataset(model: nn.Module, indices: Iterable[int], out_dir: str | Path) -> list[Path]:
+    """Draw predictions on images of the test set, those of a score of 0.3 and more, beside their ground truth.
+
+    Return the drawings' paths.
+
+    Args:
+        model: A detector or segmenter from `init_model`.
+        indices: Of images in the test set.
+        out_dir: The folder of the drawings, named like their images.
+
+    Raises:
+        ConfigError: The model is a classifier, or its test set has no annotations.
+    """
+    if model.task == 'classification' or not model.annotation_steps:
+        raise ConfigError('no ground truth to draw: use a detector or segmenter with LoadAnnotations')
+    init_default_scope(model.cfg.default_scope)
+    dataset_cfg = copy.deepcopy(model.cfg.test_dataloader.dataset)
+    pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
+    dataset_cfg.pipeline = [dict(type='mmlape.LoadImageFromFile'), *model.annotation_steps, dict(type=pack)]
+    dataset = DATASETS.build(dataset_cfg)
+    paths = []
+    for index in indices:
+        sample = dataset[index]
+        truth, image = sample['data_samples'], sample['inputs'].numpy()[::-1].transpose(1, 2, 0)
+        predicted = 'pred_instances' if model.task == 'detection' else 'pred_sem_seg'
+        (prediction,) = predict_batch(model, [model.preparation.of_array(image)])
+        truth.set_field(prediction.get(predicted), predicted)
+        paths.append(Path(out_dir) / f'{Path(truth.img_path).stem}.png')
+        drawn = draw_sample(image, truth, model.classes, palette_of(model.cfg, model.classes), 0.3)
+        write_image(drawn, paths[-1])
+    return paths

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.transforms import patch_size
-from mmlape.lab.inference.evaluator import TASKS
+from mmlape.lab.inference import TASKS
 from mmlape.lab.inference.tiling import Window, predict_tiles, tiling_of
 from mmlape.lab.registry import LOOPS
 

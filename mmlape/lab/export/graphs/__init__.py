@@ -7,8 +7,10 @@ stay outside.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
+from typing import TypeAlias
 
 import numpy as np
 from mmengine.config import Config
@@ -20,7 +22,8 @@ from mmlape.lab.training.frozen.shared import SharedPart
 
 MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
 """The module with the ``EXPORTED`` classes of the models of a package."""
-
+Outputs: TypeAlias = Callable[[Tensor], Sequence[Tensor]]
+"""Returns the outputs of an exported model for what its network takes, (B, C, h, w)."""
 
 CHUNK = 2**22
 """How many values are compared at once: the logits of 150 classes at 1024 x 1024 would take 4 GB more."""
@@ -41,27 +44,26 @@ def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray])
 
 
 class Exported(nn.Module, ABC):
-    """What is exported: from images to tensors, with shapes that depend on the images' size alone.
+    """A trained model as it is exported, and how one of its task runs by a graph.
+
+    It makes tensors of images, with shapes that depend on the images' size alone.
 
     Args:
         model: As a configuration builds it.
         given: How it normalises images.
 
     Attributes:
+        task: Of the models.
         outputs: Names of what ``forward`` returns.
     """
 
+    task: str
     outputs: tuple[str, ...]
 
     def __init__(self, model: nn.Module, given: Input) -> None:
         super().__init__()
         self.model = model
         self.given = given
-
-    @property
-    def backbone(self) -> nn.Module:
-        """The backbone of the model."""
-        return self.model.backbone
 
     @abstractmethod
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -83,16 +85,6 @@ class Exported(nn.Module, ABC):
         """Return whether outputs hold next to nothing to compare: of a detector, no two objects of an image."""
         return False
 
-    def each(self, *outputs: Sequence[np.ndarray]) -> Iterator[tuple]:
-        """Yield each model in it with what is its own of outputs."""
-        yield self, *outputs
-
-
-class ExportedModel(Exported):
-    """A trained model as it is exported, and how one of its task runs by a graph."""
-
-    task: str
-
     @staticmethod
     @abstractmethod
     def fits(model: nn.Module) -> bool:
@@ -112,46 +104,35 @@ class ExportedModel(Exported):
 
     @staticmethod
     @abstractmethod
-    def install(model: nn.Module, graph: Graph, given: Input) -> None:
-        """Make a model predict by a graph instead of its own network.
+    def install(model: nn.Module, outputs: Outputs) -> None:
+        """Make a model predict by the outputs of a graph instead of its own network.
 
         All around the network stays.
         """
 
 
-class ExportedTogether(Exported):
+class Together(nn.Module):
     """Several models over one frozen part, which runs once; names of outputs begin with those of the models.
 
     Args:
-        parts: The models by name.
+        named: The models by name.
     """
 
-    def __init__(self, parts: Mapping[str, ExportedModel]) -> None:
-        first = next(iter(parts.values()))
-        super().__init__(first.model, first.given)
-        self.parts = nn.ModuleList(parts.values())
-        self.outputs = tuple(f'{name}/{output}' for name, part in parts.items() for output in part.outputs)
-        self.shared = SharedPart({name: part.model for name, part in parts.items()})
+    def __init__(self, named: Mapping[str, Exported]) -> None:
+        super().__init__()
+        self.named = dict(named)
+        self.parts = nn.ModuleList(named.values())
+        self.given = next(iter(named.values())).given
+        self.outputs = tuple(f'{name}/{output}' for name, part in named.items() for output in part.outputs)
+        self.shared = SharedPart({name: part.model for name, part in named.items()})
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of all models."""
         with self.shared.running_once():
             return tuple(output for part in self.parts for output in part(images))
 
-    def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Return what the packages predict, each model alone."""
-        return tuple(output for part in self.parts for output in part.predicted(images))
 
-    def each(self, *outputs: Sequence[np.ndarray]) -> Iterator[tuple]:
-        """Yield each model with what is its own of outputs."""
-        start = 0
-        for part in self.parts:
-            stop = start + len(part.outputs)
-            yield part, *(values[start:stop] for values in outputs)
-            start = stop
-
-
-def exported_class(model: nn.Module) -> type[ExportedModel]:
+def exported_class(model: nn.Module) -> type[Exported]:
     """Return the class that exports a model.
 
     Raises:
@@ -167,6 +148,18 @@ def exported_class(model: nn.Module) -> type[ExportedModel]:
         f'{type(model).__name__} cannot be exported: segmentors, Mask R-CNN, Faster R-CNN, '
         'detectors with `best_objects` and classifiers can; --backbone exports the backbone of any model'
     )
+
+
+def exported_model(model: nn.Module, cfg: Config, labels: bool = False) -> Exported:
+    """Return the model of a configuration as it is exported; ``labels`` ends a segmentor in the class of each pixel.
+
+    Raises:
+        ExportError: As `exported_class`; or ``labels`` is for another task.
+    """
+    exported = exported_class(model)
+    if labels and exported.task != 'segmentation':
+        raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
+    return exported(model, Input.of(model, cfg), **(dict(labels=True) if labels else {})).eval()
 
 
 def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence[str] | None) -> None:
@@ -195,18 +188,7 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
         )
     given = Input.of(model, cfg)
     graph.require(given.channels, exported.declared(model, graph))
-    exported.install(model, graph, given)
+    exported.install(model, partial(graph.of_batch, given=given))
 
 
-__all__ = [
-    'SUFFIX',
-    'Exported',
-    'ExportedModel',
-    'ExportedTogether',
-    'Graph',
-    'Input',
-    'Size',
-    'exported_class',
-    'install_graph',
-    'largest_difference',
-]
+__all__ = ['SUFFIX', 'Exported', 'Graph', 'Input', 'Size', 'Together', 'exported_model', 'install_graph']

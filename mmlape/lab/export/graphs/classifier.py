@@ -5,11 +5,11 @@ from mmpretrain.models import ClsHead, ImageClassifier
 from mmpretrain.structures import DataSample
 from torch import Tensor, nn
 
-from mmlape.lab.export.graphs import ExportedModel
-from mmlape.lab.export.graphs.session import FLOAT, Graph, Input
+from mmlape.lab.export.graphs import Exported, Outputs
+from mmlape.lab.export.graphs.session import FLOAT, Graph
 
 
-class ExportedClassifier(ExportedModel):
+class ExportedClassifier(Exported):
     """A classifier of MMPretrain up to its ``scores``, (B, classes), which sum to 1 where its head has a softmax."""
 
     task = 'classification'
@@ -38,11 +38,11 @@ class ExportedClassifier(ExportedModel):
         return dict(scores=(FLOAT, (len(graph.classes),)))
 
     @staticmethod
-    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+    def install(model: nn.Module, outputs: Outputs) -> None:
         """Replace ``predict``."""
 
         def predict(inputs: Tensor, data_samples: list, **kwargs) -> list:
-            (scores,) = graph.of_batch(inputs, given)
+            (scores,) = outputs(inputs)
             for sample, row in zip(data_samples, scores):
                 sample.set_pred_score(row).set_pred_label(row.argmax())
             return data_samples

@@ -26,12 +26,12 @@ from torch import Tensor, nn
 from torchvision.ops import roi_align
 
 from mmlape.errors import ExportError
-from mmlape.lab.export.graphs import ExportedModel
+from mmlape.lab.export.graphs import Exported, Outputs
 from mmlape.lab.export.graphs.operators import best_boxes, largest
 from mmlape.lab.export.graphs.session import FLOAT, INTEGER, Graph, Input, Size
 
 
-class ExportedDetector(ExportedModel):
+class ExportedDetector(Exported):
     """Mask R-CNN or Faster R-CNN of MMDetection, with suppression of overlapping boxes.
 
     The outputs of N = ``test_cfg.rcnn.max_per_img`` objects of each of B images, by falling score,
@@ -44,8 +44,7 @@ class ExportedDetector(ExportedModel):
 
     def __init__(self, model: nn.Module, given: Input) -> None:
         super().__init__(model, given)
-        masks = ('masks',) if model.roi_head.with_mask else ()
-        self.outputs = ('boxes', 'scores', 'labels', *masks)
+        self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if _has_masks(model) else []))
 
     @staticmethod
     def fits(model: nn.Module) -> bool:
@@ -188,17 +187,16 @@ class ExportedDetector(ExportedModel):
         """Return the outputs of as many objects as the graph has boxes."""
         count = next(iter(graph.shape('boxes')[1:]), None)
         found = dict(boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,)))
-        has_masks = hasattr(model, 'roi_head') and model.roi_head.with_mask
-        return found | (dict(masks=(FLOAT, (count, None, None))) if has_masks else {})
+        return found | (dict(masks=(FLOAT, (count, None, None))) if _has_masks(model) else {})
 
     @staticmethod
-    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+    def install(model: nn.Module, outputs: Outputs) -> None:
         """Replace ``predict``; masks are pasted as MMDetection pastes them."""
         threshold = (getattr(model, 'roi_head', model).test_cfg or {}).get('mask_thr_binary', 0.5)
 
         def predict(inputs: Tensor, samples: list, rescale: bool = True) -> list:
             results = []
-            for sample, objects in zip(samples, zip(*graph.of_batch(inputs, given))):
+            for sample, objects in zip(samples, zip(*outputs(inputs))):
                 boxes, scores, labels, *masks = objects
                 found = scores > 0
                 boxes, scores, labels = boxes[found], scores[found], labels[found]
@@ -226,10 +224,6 @@ class ExportedQueries(ExportedDetector):
 
     least_score = 0.0
 
-    def __init__(self, model: nn.Module, given: Input) -> None:
-        super(ExportedDetector, self).__init__(model, given)
-        self.outputs = ('boxes', 'scores', 'labels')
-
     @staticmethod
     def fits(model: nn.Module) -> bool:
         """Return whether it has ``best_objects``."""
@@ -251,6 +245,10 @@ class ExportedQueries(ExportedDetector):
 
 
 EXPORTED = (ExportedDetector, ExportedQueries)
+
+
+def _has_masks(model: nn.Module) -> bool:
+    return hasattr(model, 'roi_head') and model.roi_head.with_mask
 
 
 def _unknown_parts(model: nn.Module) -> Iterator[str]:

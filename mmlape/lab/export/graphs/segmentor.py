@@ -8,14 +8,14 @@ from mmengine import ConfigDict
 from mmseg.models.segmentors import EncoderDecoder
 from torch import Tensor, nn
 
-from mmlape.lab.export.graphs import ExportedModel
+from mmlape.lab.export.graphs import Exported, Outputs
 from mmlape.lab.export.graphs.session import FLOAT, INTEGER, Graph, Input
 
 SURE = 10.0
 """The logit of a pixel of which only the label is known."""
 
 
-class ExportedSegmentor(ExportedModel):
+class ExportedSegmentor(Exported):
     """A segmentor of MMSegmentation up to its ``encode_decode``: what one sliding window goes through.
 
     ``labels`` chooses the class of each pixel, (B, H, W), int64; else the outputs are ``logits``,
@@ -61,15 +61,15 @@ class ExportedSegmentor(ExportedModel):
         return dict(logits=(FLOAT, (model.out_channels, *graph.size)))
 
     @staticmethod
-    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+    def install(model: nn.Module, outputs: Outputs) -> None:
         """Replace ``encode_decode``; where windows overlap, labels vote."""
 
         def encode_decode(inputs: Tensor, batch_img_metas: list[dict]) -> Tensor:
             height, width = inputs.shape[2:]
-            (scores,) = graph.of_batch(inputs, given)
-            if graph.outputs == ('labels',) and model.out_channels > 1:
+            (scores,) = outputs(inputs)
+            if scores.dtype == torch.long and model.out_channels > 1:  # labels
                 scores = F.one_hot(scores, model.out_channels).permute(0, 3, 1, 2).to(inputs)
-            elif graph.outputs == ('labels',):  # of one class: its sign decides
+            elif scores.dtype == torch.long:  # of one class: its sign decides
                 scores = (2 * scores[:, None] - 1).to(inputs) * SURE
             return scores[..., :height, :width]
 

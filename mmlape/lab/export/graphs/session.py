@@ -6,7 +6,7 @@ A file may be a stranger's: what `export-onnx` does not write, such as a loop, i
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -214,10 +214,17 @@ class Graph:
         except Exception as error:
             raise CheckpointError(f'{self.path} cannot be run: {_reason(error)}') from error
 
-    def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
+    def of_batch(
+        self, inputs: Tensor, given: Input, instead: Callable[[Tensor], Sequence[Tensor]] | None = None
+    ) -> list[Tensor]:
         """Return each output for a network's inputs, (B, C, h, w), which are padded to the size of the graph.
 
         A graph for N images runs as often as needed, the last time with the last image repeated.
+
+        Args:
+            inputs: As the data preprocessor makes them.
+            given: How it does.
+            instead: What computes the outputs of any number of images in place of the graph.
 
         Raises:
             DataError: They are larger.
@@ -232,11 +239,11 @@ class Graph:
             )
         padded = F.pad(inputs, (0, right, 0, below)).float()
         images = given.restore(padded).cpu().contiguous()
-        count = len(images)
-        missing = -count % (self.batch or 1)
+        count, batch = len(images), None if instead else self.batch
+        missing = -count % (batch or 1)
         if missing:
             images = torch.cat([images, images[-1:].expand(missing, -1, -1, -1)])
-        chunks = [self(chunk) for chunk in images.split(self.batch or count)]
+        chunks = [(instead or self)(chunk) for chunk in images.split(batch or count)]
         return [torch.cat(parts)[:count].to(inputs.device) for parts in zip(*chunks)]
 
     def __call__(self, images: Tensor) -> list[Tensor]:
