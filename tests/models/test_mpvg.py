@@ -15,7 +15,6 @@ from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position import joinings
 from mmlape.models.swin.layers import merge_cells
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
-from mmlape.projects.pe_figures.position import layer_positions
 
 JOININGS = [name for name, joining in joinings().items() if joining.patches_only]
 POOLED = dict(with_cls_token=False, out_type='avg_featmap')
@@ -218,15 +217,6 @@ def test_parameters_are_as_many_as_the_papers():
             dims = model.dims_of(3) if name == 'Swin-T' else model.embed_dims
             millions = (sum(p.numel() for p in model.parameters()) + fixed + classes * (dims + 1)) / 1e6
             assert abs(millions - figure) < 0.001, (joining, millions, figure)
-
-
-def test_what_attention_sees_of_the_pe():
-    """Of tokens that are only the PE: its norm among the tokens, and w_l beside it from the second layer on."""
-    model = randomise(MODELS['ViT'](pe_joining='mpvg'))
-    w = table = model.pos_embed
-    for number, (layer, seen) in enumerate(zip(model.blocks, layer_positions(model, (4, 4)), strict=True)):
-        w = layer.pe_norm(w) if number else w
-        torch.testing.assert_close(seen, (layer.norm1(table) + (w if number else 0))[0])
 
 
 # without a last norm

@@ -12,7 +12,6 @@ from timm.models.vision_transformer import Block, ResPostBlock
 from torch import nn
 
 from mmlape.models import VisionTransformer
-from mmlape.projects.pe_figures.position import layer_positions
 
 ALL = list(placements())
 
@@ -154,12 +153,3 @@ def test_layer_scale_and_drop_path_act_between_the_norm_of_the_branch_and_that_o
         found = ours(x, None, (4, 4))[0]
         kept = [(found - one).flatten(1).abs().amax(1) < 1e-9 for one in sums]
         assert (kept[0] | kept[1]).all() and 0.4 < kept[1].double().mean() < 0.6
-
-
-def test_positions_pass_the_norms_of_the_sums():
-    model = vit(norm_placement='post').double()
-    first, second = layer_positions(model, (4, 4))
-    pe = model.pos_embed[0, 1:]
-    block = model.blocks[0]
-    torch.testing.assert_close(first, pe.detach())
-    torch.testing.assert_close(second, block.sum_norm2(block.sum_norm1(pe)).detach())

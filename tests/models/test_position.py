@@ -9,6 +9,7 @@ from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, resolve_position
 from mmlape.models.position.base import resize_absolute
+from mmlape.models.position.relative_bias import OffsetBias
 from mmlape.models.swin.layers import ShiftedWindowAttention
 
 
@@ -147,29 +148,26 @@ def test_queries_keys_and_values_of_tokens_of_their_own():
 
 BIAS = dict(type='irpe', mode='bias')
 DRAWN = [
-    'rpe', 'alibi2d', dict(BIAS, on='qk', share_heads=False), dict(BIAS, on='q'), dict(BIAS, on='qk', reading='paper'),
-    dict(BIAS, method='cross', ratio=20),
+    'rpe', 'alibi2d', 'fire', dict(BIAS, on='qk', share_heads=False), dict(BIAS, on='q'),
+    dict(BIAS, on='qk', reading='paper'), dict(BIAS, method='cross', ratio=20),
 ]  # fmt: skip
 
 
 @torch.no_grad()
 @pytest.mark.parametrize('pe_type', DRAWN, ids=str)
 def test_what_is_drawn_is_the_mean_over_heads_of_what_is_added(pe_type):
-    """Of the patches: prefix tokens are left out."""
+    """Of the patches: prefix tokens are left out, and have no bias that follows from an offset."""
     arch = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=8)
     attn = VisionTransformer(arch, (12, 20), 4, pe_type=pe_type, num_registers=2).blocks[0].attn
     for parameter in attn.parameters():
         torch.nn.init.normal_(parameter)
     for grid in ((3, 5), (4, 3)):
         tokens = torch.zeros(1, 2, 3 + grid[0] * grid[1], 8)
-        added = attn.encodings[0].logits(attn, tokens, tokens, grid)[0].mean(0)[3:, 3:]
-        torch.testing.assert_close(attn.encodings[0].drawn(attn, grid), added)
-
-
-def test_a_standard_deviation_that_is_given_is_taken():
-    arch = dict(embed_dims=64, num_layers=1, num_heads=2, feedforward_channels=8)
-    table = VisionTransformer(arch, 64, 4, pe_type=dict(type='learnable', std=0.7)).pos_embed
-    assert table.std().item() == pytest.approx(0.7, rel=0.05)
+        added = attn.encodings[0].logits(attn, tokens, tokens, grid)[0]
+        torch.testing.assert_close(attn.encodings[0].drawn(attn, grid), added[:, 3:, 3:].mean(0))
+        if isinstance(attn.encodings[0], OffsetBias):
+            assert not added[:, :3].any() and not added[:, :, :3].any()
+            assert torch.equal(added[:, 3:, 3:], attn.encodings[0].bias(attn, grid))
 
 
 VALUES = [dict(type='irpe', on='qkv'), dict(type='irpe', on='v', method='cross'), 'shaw', 'axial-deeplab']
