@@ -18,7 +18,6 @@ from mmlape.models.position.irpe import Buckets
 from mmlape.projects.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
 from mmlape.projects.pe_figures.position import cosines, view_positions
 from mmlape.projects.size_sweep import sweep as size_sweep
-from mmlape.projects.size_sweep.models import Swept
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
 
@@ -58,7 +57,7 @@ def test_values_of_a_sweep_are_points_drawn_with_their_intervals(tmp_path, monke
     key = 'coco/bbox_mAP'
     results = {name: {8: {key: value}} for name, value in zip('abcd', (0.4, 0.5, 0.6, 0.9))}
     results['d'][4] = {key: -1}  # of no object
-    models = [Swept('x', name, None) for name in 'abc'] + [Swept('y', 'd', None)]
+    models = [size_sweep.Swept('y' if name == 'd' else 'x', seed, name, None) for seed, name in enumerate('abcd')]
     drawn = []
     monkeypatch.setattr('matplotlib.axes.Axes.errorbar', lambda self, *args, **more: drawn.append(args))
     report = size_sweep.build_report(models, results, key, 'title')
