@@ -3,16 +3,21 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from irpe_buckets import bucket_map
 from paper_costs import _change, _measure
 from PIL import Image
+from properties import examples
 from scipy import stats
 
 from mmlape.console.tables import rows_of
 from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import NormArm, _spread
+from mmlape.lab.analysis.graph_check import mean_share
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 from mmlape.projects.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
@@ -87,16 +92,6 @@ def test_a_tokens_row_is_the_one_at_its_place():
     assert view_positions(model, 'm').token == (1, 2), 'the centre'
 
 
-def test_a_token_of_a_later_grid_is_at_the_same_share_of_its_sides(monkeypatch):
-    model = rows_by_columns()
-    first, second = np.arange(225.0).reshape(15, 15), np.arange(576.0).reshape(24, 24)
-    maps = [('layer 0', (3, 5), first), ('layer 1', (6, 4), second)]
-    monkeypatch.setattr('mmlape.projects.pe_figures.position.correlation_maps', lambda model, grid: maps)
-    first, second = view_positions(model, 'm', token=(2, 4)).layers
-    assert first.token == (2, 4) and second.token == (4, 3)
-    assert second.row.tolist() == (24 * (4 * 4 + 3) + np.arange(24.0)).reshape(6, 4).tolist()
-
-
 def test_cosines_are_computed_in_float64():
     pe = torch.tensor([[1.0, 1e-5], [1.0, -1e-5]])
     assert 1 - cosines(pe)[0, 1] == pytest.approx(2e-10, rel=1e-3)
@@ -144,6 +139,16 @@ def test_the_buckets_of_a_patch_are_its_own():
     assert len(set(for_columns[:, 1])) == 1 and len(set(for_columns[0])) > 2
     same = bucket_map(Buckets('cross', 1.9, 3.8, 15.2), (3, 5), (0, 0))
     assert same[0][0, 0] == for_rows[2, 1] and same[1][0, 0] == for_columns[2, 1]
+
+
+# graphs
+
+
+@examples(max_examples=50)
+@given(st.lists(st.one_of(st.floats(0, 1), st.just(np.nan))))
+def test_a_share_of_equal_labels_is_over_the_images_with_objects(shares):
+    """Written once more by pandas, whose mean leaves NaN out, and of nothing is NaN."""
+    assert mean_share(shares) == pytest.approx(pd.Series(shares, dtype=float).mean(), nan_ok=True)
 
 
 # papers
