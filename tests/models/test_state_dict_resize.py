@@ -38,7 +38,7 @@ def assert_same_features(model, source, size, apart):
 
 @pytest.mark.parametrize('way', ['torch', 'mmengine', 'init_cfg'])
 def test_the_stored_pe_becomes_what_the_model_makes_of_it_for_such_images(tmp_path, log, way):
-    """Oracle: the source itself, which resizes its PE in its forward pass; bit for bit, but for the order of SASA's sums."""
+    """Oracle: the source itself, which resizes its PE in its forward pass; to the bit, but for SASA's sums."""
     for kwargs in each(KINDS):
         log.clear()
         source, model = vit(**kwargs), vit(img_size=(48, 24), **kwargs)
