@@ -1,4 +1,4 @@
-"""PVG and MPVG: the equations a second time in plain functions, the paper's numbers of parameters, what is refused."""
+"""PVG and MPVG: the equations of other families a second time in plain functions, the paper's numbers of parameters, what is refused."""
 
 import copy
 
@@ -22,7 +22,6 @@ COMPACT_ARCH = dict(ARCH, tokenizer=dict(type='patch', patch_size=8), pooling='s
 SWIN = dict(arch=SWIN_ARCH, img_size=32, window_size=8, pe_type=['learnable', 'rpe'], out_type='raw')
 DEEP = dict(ARCH, num_layers=3)
 MODELS = {
-    'ViT': lambda **kw: VisionTransformer(DEEP, 32, 8, **{**POOLED, **kw}),
     'T2T-ViT': lambda **kw: T2TViT(T2T_ARCH, 48, **{**POOLED, **kw}),
     'CeiT': lambda **kw: CeiT(CEIT_ARCH, 48, **{**POOLED, 'out_type': 'layer_pool', **kw}),
     'CVT': lambda **kw: CompactTransformer(dict(COMPACT_ARCH, num_layers=3), 32, **kw),
@@ -135,7 +134,7 @@ class Written:
 def written(family, model, joining, image):
     assert joining in ('pvg', 'mpvg'), f'{joining}: write its equation into Written'
     again = Written(model, joining)
-    stem = dict(ViT='patch_embed', CVT='tokenizer', CeiT='i2t', Swin='patch_embed').get(family, 'tokens_to_token')
+    stem = dict(CVT='tokenizer', CeiT='i2t', Swin='patch_embed').get(family, 'tokens_to_token')
     x = getattr(model, stem)(image)[0]
     table = getattr(model, model.table_name)
     if family == 'Swin':
