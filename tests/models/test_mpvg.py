@@ -1,4 +1,4 @@
-"""PVG and MPVG: the equations of other families a second time in plain functions, the paper's numbers of parameters, what is refused."""
+"""PVG and MPVG: the equations of four families in plain functions, and the papers' numbers of parameters."""
 
 import copy
 
