@@ -14,7 +14,6 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,6 +39,7 @@ LEAST_STD = 1e-8
 """Channels that vary by less, relative to the largest deviation, are left out: they are constant."""
 
 
+@dataclass(frozen=True)
 class Moments:
     """Sums of v = (features, targets) and of vv' over tokens, in float64.
 
@@ -47,24 +47,20 @@ class Moments:
     origin can be added.
     """
 
-    def __init__(self, origin: Tensor, targets: int):
-        self.origin, self.count = origin.double(), 0  # (D,)
-        self.first = torch.zeros(len(origin) + targets, dtype=torch.float64)
-        self.second = torch.zeros(len(self.first), len(self.first), dtype=torch.float64)
+    origin: Tensor  # (D,)
+    count: int
+    first: Tensor  # (D + T,)
+    second: Tensor  # (D + T, D + T)
 
-    def add(self, features: Tensor, targets: Tensor) -> None:
+    @classmethod
+    def of(cls, features: Tensor, targets: Tensor, origin: Tensor) -> 'Moments':
         """Count tokens: features (M, D) and targets (M, T)."""
-        both = torch.cat((features.double() - self.origin, targets.double()), dim=1)  # (M, D + T)
-        self.count += len(both)
-        self.first += both.sum(0)
-        self.second += both.mT @ both
+        both = torch.cat((features.double() - origin.double(), targets.double()), dim=1)
+        return cls(origin.double(), len(both), both.sum(0), both.mT @ both)
 
     def __add__(self, other: 'Moments') -> 'Moments':
         """Return the moments of the tokens of both."""
-        added = Moments(self.origin, len(self.first) - len(self.origin))
-        added.count = self.count + other.count
-        added.first, added.second = self.first + other.first, self.second + other.second
-        return added
+        return Moments(self.origin, self.count + other.count, self.first + other.first, self.second + other.second)
 
     @property
     def mean(self) -> Tensor:
@@ -77,17 +73,10 @@ class Moments:
         return self.second / self.count - cross - cross.mT + torch.outer(centre, centre)
 
 
-class Reader(NamedTuple):
-    """A linear probe, which reads y = mean + W'(x - mean)."""
-
-    mean: Tensor  # of features and targets, (D + T,)
-    weight: Tensor  # (D, T)
-
-
-def squared_error(moments: Moments, reader: Reader) -> Tensor:
-    """Return the mean squared error of each target, (T,)."""
-    residual = torch.cat((-reader.weight, torch.eye(reader.weight.shape[1], dtype=torch.float64)))  # (D + T, T)
-    return (residual * (moments.around(reader.mean) @ residual)).sum(0).clamp_min(0)
+def squared_error(moments: Moments, mean: Tensor, weight: Tensor) -> Tensor:
+    """Return the mean squared error (T,) of reading each target as mean + W'(x - mean), W (D, T)."""
+    residual = torch.cat((-weight, torch.eye(weight.shape[1], dtype=torch.float64)))  # (D + T, T)
+    return (residual * (moments.around(mean) @ residual)).sum(0).clamp_min(0)
 
 
 def variance(moments: Moments) -> Tensor:
@@ -95,20 +84,20 @@ def variance(moments: Moments) -> Tensor:
     return moments.around(moments.mean).diagonal()[len(moments.origin) :]
 
 
-def fit(train: Moments, chosen_on: Moments) -> Reader:
-    """Fit a probe of each strength, and return the one with the least error on other tokens, target by target."""
+def fit(train: Moments, chosen_on: Moments) -> tuple[Tensor, Tensor]:
+    """Fit a probe of each strength, and return mean and weight of the one with the least error on other tokens.
+
+    That is chosen target by target.
+    """
     width, mean = len(train.origin), train.mean
     covariance = train.around(mean)
     std = covariance.diagonal()[:width].clamp_min(0).sqrt()
     std = torch.where(std <= LEAST_STD * std.max(), torch.inf, std)[:, None]
     values, vectors = torch.linalg.eigh(covariance[:width, :width] / std / std.mT)
     rotated = vectors.mT @ (covariance[:width, width:] / std)  # (D, T)
-    readers = [
-        Reader(mean, vectors @ (rotated / (values.clamp_min(0) + strength)[:, None]) / std) for strength in STRENGTHS
-    ]
-    best = torch.stack([squared_error(chosen_on, reader) for reader in readers]).argmin(0)  # (T,)
-    columns = [readers[place].weight[:, target] for target, place in enumerate(best.tolist())]
-    return Reader(mean, torch.stack(columns, dim=1))
+    weights = [vectors @ (rotated / (values.clamp_min(0) + strength)[:, None]) / std for strength in STRENGTHS]
+    best = torch.stack([squared_error(chosen_on, mean, weight) for weight in weights]).argmin(0)  # (T,)
+    return mean, torch.stack([weights[place][:, target] for target, place in enumerate(best.tolist())], dim=1)
 
 
 @dataclass(frozen=True)
@@ -154,15 +143,16 @@ def read_layers(
         images: (n, C, H, W), from 0 to 255; every fifth is of one fold.
         grid: Rows and columns of patches.
     """
-    folds: dict[str, list[Moments]] = {}
+    folds: dict[str, dict[int, Moments]] = {}
     targets = coordinates(grid)
     for number in range(FOLDS):
         for batch in images[number::FOLDS].split(max(1, TOKENS // len(targets))):
             for name, values in zip(names, features(batch.float()), strict=True):
-                if name not in folds:
-                    folds[name] = [Moments(values.mean((0, 1)), 2) for _ in range(FOLDS)]
-                folds[name][number].add(values.flatten(0, 1), targets.repeat(len(batch), 1))
-    return [_layer(name, of_layer) for name, of_layer in folds.items()]
+                of_layer = folds.setdefault(name, {})
+                origin = of_layer[0].origin if of_layer else values.mean((0, 1))
+                found = Moments.of(values.flatten(0, 1), targets.repeat(len(batch), 1), origin)
+                of_layer[number] = of_layer[number] + found if number in of_layer else found
+    return [_layer(name, list(of_layer.values())) for name, of_layer in folds.items()]
 
 
 def _layer(name: str, folds: Sequence[Moments]) -> ProbedLayer:
@@ -170,7 +160,7 @@ def _layer(name: str, folds: Sequence[Moments]) -> ProbedLayer:
     for test in range(FOLDS):
         chosen_on, *train = (folds[(test + number) % FOLDS] for number in range(1, FOLDS))
         reader = fit(functools.reduce(operator.add, train), chosen_on)
-        errors += folds[test].count * squared_error(folds[test], reader)
+        errors += folds[test].count * squared_error(folds[test], *reader)
         totals += folds[test].count * variance(folds[test])
     row, column = (1 - errors / totals).tolist()
     return ProbedLayer(name, row, column, float((errors / sum(fold.count for fold in folds)).sqrt().mean()))
