@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 from torchvision.ops import box_convert
 
-from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import Grid
+from mmlape.models.layers.transformer_layer import init_linear
 from mmlape.projects.plain_detr.layers import (
     BoxAttention,
     DecoderLayer,
