@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from model_helpers import SWIN_ARCH, SWIN_BOTH, randomise, swin
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.key_maps import recognise
@@ -15,7 +14,7 @@ from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.swin.checkpoint import LAYOUTS
-from mmlape.models.swin.layers import PatchMerging, apart_in, merge_cells
+from mmlape.models.swin.layers import PatchMerging, merge_cells
 from mmlape.projects.pe_figures.position import attended_grids
 
 
@@ -105,19 +104,6 @@ def test_images_of_a_batch_do_not_meet_in_shifted_windows(pe_type):
     x = torch.randn(3, 72, 16, dtype=torch.float64)
     alone = torch.cat([attn(image[None], (8, 9)) for image in x])
     torch.testing.assert_close(attn(x, (8, 9)), alone, atol=1e-12, rtol=0)
-
-
-def test_masks_are_cached_and_never_made_of_recorded_tensors():
-    apart_in.cache_clear()
-    device = torch.device('cpu')
-    with FakeTensorMode():
-        apart_in((8, 8), 4, 2, device)
-    torch.func.vmap(lambda x: x + apart_in((8, 8), 4, 2, device)[0, 0, 0])(torch.zeros(2))
-    assert apart_in.cache_info().currsize == 0
-    with torch.inference_mode():
-        first = apart_in((8, 8), 4, 2, device)
-    assert not first.is_inference() and apart_in((8, 8), 4, 2, device) is first
-    assert torch.equal(first, apart_in.__wrapped__((8, 8), 4, 2, device))
 
 
 def test_tables_of_stages_enter_with_the_tokens_by_default():
