@@ -15,7 +15,7 @@ from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 from mmpretrain.datasets import PackInputs
 from mmpretrain.models import ImageClassifier
-from scipy.stats import sem, t, ttest_1samp, ttest_ind
+from scipy.stats import sem, t, ttest_1samp
 from synthetic import write_run
 
 from mmlape.console.tables import header_of, rows_of
@@ -104,10 +104,9 @@ def test_arms_are_compared_size_by_size_over_their_seeds():
     (one,) = (pair for pair in report.comparisons if pair.metric == 'box AP at 24')
     assert (one.arm, one.baseline, one.which) == ('fire', 'rope', 'last')
     gains = [50 * (aps['fire'][seed] - aps['rope'][seed]) for seed in (3, 5, 7)]
-    assert one.paired.mean == pytest.approx(np.mean(gains))
-    assert one.paired.p == pytest.approx(ttest_1samp(gains, 0).pvalue)
-    ours, theirs = ([50 * ap for ap in aps[arm].values()] for arm in ('fire', 'rope'))
-    assert one.welch.p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue)
+    assert one.paired.mean == pytest.approx(np.mean(gains)) and one.paired.p == pytest.approx(
+        ttest_1samp(gains, 0).pvalue
+    )
     table = sweep_table(report, 'coco/bbox_mAP', (24, 32))
     cell = dict(zip(header_of(table), rows_of(table)[0], strict=True))['32']
     low, high = t.interval(0.95, 2, np.mean([40, 44, 45]), sem([40, 44, 45]))
