@@ -114,7 +114,9 @@ CORE: dict[str, Packages | None] = {
     'param_rules': Packages(('torch',)),
     **dict.fromkeys(('models.classifiers', 'models.weight_init')),
     **dict.fromkeys(('projects.ceit', 'projects.compact', 'projects.t2t'), Packages(('torch', 'numpy'))),
-    **dict.fromkeys((f'projects.plain_detr.{module}' for module in ('boxes', 'layers', 'net')), Packages(('torch',))),
+    **dict.fromkeys(
+        (f'projects.plain_detr.{module}' for module in ('layers', 'net')), Packages(('torch', 'torchvision'))
+    ),
     'projects.plain_detr.losses': Packages(('torch', 'torchvision', 'scipy')),
 }
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from benchmarks.comparison import STEP, Comparison, Settings, doing, of_models
 from benchmarks.models import vit
-from mmlape.projects.pe_figures.balance_hook import measure_balance
+from mmlape.projects.pe_figures.balance import measure_balance
 
 LAPE, DPN = dict(pe_joining='lape'), dict(patch_norm='dual')
 CASES = {

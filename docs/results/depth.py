@@ -18,7 +18,7 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 from mmlape.console.tables import markdown_table, text_table
 from mmlape.lab.experiments.statistics import Difference, holm, welch
 from mmlape.lab.runs.curves import log_files, read_scalars
-from mmlape.projects.pe_figures.balance_hook import TAG
+from mmlape.projects.pe_figures.balance import TAG
 
 SEEDS = {
     **dict.fromkeys(('default', 'lape', 'mpvg', 'default-vit-lite', 'lape-vit-lite'), range(301, 309)),

@@ -47,7 +47,7 @@ REGISTERED = _present({
     'GzippedFashionMNIST': 'fashion_mnist',
     'InstaBoost': 'htc',
     'MaskAnnealingHook': 'pmt.head',
-    'PEBalanceHook': 'pe_figures.balance_hook',
+    'PEBalanceHook': 'pe_figures.balance',
     'RandomCaption': 'lit.captions',
 })  # fmt: skip
 COMMANDS = {

@@ -10,7 +10,7 @@ import torch
 from model_helpers import new_vit, swin, vit
 
 import mmlape
-from mmlape.projects.pe_figures.balance_hook import measure_balance
+from mmlape.projects.pe_figures.balance import measure_balance
 
 POOLED = dict(with_cls_token=False, out_type='avg_featmap')
 CASES = [

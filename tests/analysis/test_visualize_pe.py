@@ -22,63 +22,6 @@ from mmlape.projects.pe_figures.position import (
 GRID = (4, 4)
 
 
-def norm(module, x):
-    """LayerNorm in NumPy."""
-    weight, bias = (value.detach().double().numpy() for value in (module.weight, module.bias))
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + module.eps) * weight + bias
-
-
-def attention_inputs(model, image):
-    """(attention's input, what the tokens' norm gave it) of each layer's patch tokens, in a forward pass."""
-    inputs, normed, hooks = [], [], []
-    for block in model.blocks:
-        norm = getattr(block, block.norm_name)
-        hooks.append(block.attention.register_forward_pre_hook(lambda module, args: inputs.append(args[0].clone())))
-        hooks.append(norm.register_forward_hook(lambda module, args, out: normed.append(out.clone())))
-    model(image)
-    for hook in hooks:
-        hook.remove()
-    return [(a[0, model.num_prefix :], b[0, model.num_prefix :]) for a, b in zip(inputs, normed, strict=True)]
-
-
-@pytest.mark.parametrize('joining', ['lape', 'lape-shared'])
-@pytest.mark.parametrize('size', [(32, 32), (24, 40)])
-@pytest.mark.parametrize('grad', [True, False])
-def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, grad):
-    model = vit(arch=tiny_arch, pe_joining=joining)
-    with torch.set_grad_enabled(grad):
-        received = attention_inputs(model, torch.randn(1, 3, *size))
-    grid = model.grid_of(size)
-    assert grid == (size[0] // 8, size[1] // 8)
-    for seen, (joined, tokens) in zip(layer_positions(model, grid), received, strict=True):
-        torch.testing.assert_close(joined - tokens, seen, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize('joining', ['default', 'shared', 'unshared'])
-@pytest.mark.parametrize('patch_norm', ['none', 'dual'])
-@pytest.mark.parametrize('cls', [VisionTransformer, cvt])
-def test_what_attention_receives_of_empty_tokens(tiny_arch, joining, patch_norm, cls):
-    """With a stem that gives zeros, and branches that add nothing, the stream holds the PE alone."""
-    model = vit(cls, tiny_arch, pe_joining=joining, patch_norm=patch_norm)
-    if cls is cvt:
-        stem, last = model.tokenizer, [block.linear2 for block in model.blocks]
-    else:
-        stem, last = model.patch_embed, [block.mlp.fc2 for block in model.blocks]
-    for part in (stem.norm1 or stem.proj, *last, *(block.attention.proj for block in model.blocks)):
-        torch.nn.init.zeros_(part.weight)
-        torch.nn.init.zeros_(part.bias)
-    received = attention_inputs(model, torch.randn(1, 3, 40, 24))
-    for seen, (joined, _) in zip(layer_positions(model, (5, 3)), received, strict=True):
-        torch.testing.assert_close(joined, seen, atol=1e-5, rtol=0)
-
-
-def test_norm_after_the_position_embedding_is_part_of_it(tiny_arch):
-    model = vit(arch=tiny_arch, patch_norm='post-posemb')
-    expected = norm(model.blocks[0].norm1, norm(model.norm_pre, model.pos_embed[0, 1:].detach().double().numpy()))
-    np.testing.assert_allclose(next(layer_positions(model, GRID)), expected, atol=1e-5)
-
-
 def test_relative_bias_is_shown_as_it_is(tiny_arch):
     model = vit(arch=tiny_arch, pe_type='rpe')
     view = view_positions(model, 'rpe', layers=[2], token=(1, 3))

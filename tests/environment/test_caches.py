@@ -8,6 +8,7 @@ import os
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.formats import coco
@@ -54,7 +55,7 @@ def test_studies(tmp_path):
 
 
 def test_tensors():
-    """A kept tensor is that of its arguments, an ordinary one, and the last ones are kept."""
+    """A kept tensor is that of its arguments, an ordinary one, and the last ones are kept; recorded ones are not."""
     calls = []
 
     @cached_tensor(maxsize=2)
@@ -62,6 +63,11 @@ def test_tensors():
         calls.append((side, scale))
         return torch.arange(side) * scale
 
+    with FakeTensorMode():
+        build(3, 1)
+    torch.func.vmap(lambda x: x + build(3, 1)[0])(torch.zeros(2))
+    assert build.cache_info().currsize == 0 and len(calls) == 2
+    calls.clear()
     for inference in (True, False):
         with torch.inference_mode(inference):
             for arguments in ((3, 1), (3, 2), (3, 1)):

@@ -343,7 +343,7 @@ COMMANDS_CALLED = {
     'size-sweep': Command(
         's.yml --sizes 8',
         {
-            'mmlape.projects.size_sweep.models.read_models': (['models'], ['default, seed 3: failed']),
+            'mmlape.projects.size_sweep.sweep.read_models': (['models'], ['default, seed 3: failed']),
             'mmlape.projects.size_sweep.sweep.sweep_models': (
                 SimpleNamespace(title='title'),
                 TABLE,

@@ -1,7 +1,6 @@
 """``add_lape``: timm's models with the PE joined by hooks; and what must not change."""
 
 import copy
-import io
 from functools import partial
 
 import pytest
@@ -12,7 +11,6 @@ from model_helpers import randomise
 from timm.layers import RmsNorm, resample_abs_pos_embed
 from timm.models.vision_transformer import ResPostBlock
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
-from timm.utils import ModelEmaV3
 from timm_helpers import DEPTH, DIMS, FORMS, build
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 
@@ -232,28 +230,6 @@ def test_it_compiles_as_one_graph(form, joining):
         assert (one is None) == (other is None)
         if one is not None:
             torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize('joining', ['lape', 'unshared'])
-def test_copies_are_of_their_own(joining):
-    """An average of weights, a pickle and a state dict, made after a forward."""
-    model, _ = changed('registers', joining)
-    images = torch.randn(1, 3, 32, 32, dtype=torch.float64)
-    expected = model(images).detach()
-    ema = ModelEmaV3(model, decay=0.5)
-    torch.save(model, file := io.BytesIO())
-    file.seek(0)
-    loaded = torch.load(file, weights_only=False)
-    fresh = mmlape.add_lape(build('registers').double(), joining)
-    fresh.load_state_dict(model.state_dict())
-    for parameter in model.parameters():
-        parameter.data.zero_()
-    for other in (ema.module, loaded, fresh):
-        assert type(other) is type(model)
-        assert torch.equal(other(images), expected)
-    ema.update(model)
-    assert not torch.equal(ema.module(images), expected)
-    assert not torch.equal(model(images), expected)
 
 
 @pytest.mark.parametrize('joining', JOINED)

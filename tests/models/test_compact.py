@@ -7,7 +7,6 @@ import pytest
 import torch
 from checkpoint_helpers import assert_same, save
 from model_helpers import randomise
-from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError
@@ -33,17 +32,6 @@ def test_grids_of_other_convolutions(tokenizer):
     model = CompactTransformer(arch, 48, out_type='featmap')
     for size in ((33, 50), (48, 7)):
         assert tuple(model(torch.randn(1, 3, *size))[0].shape[2:]) == model.grid_of(size)
-
-
-def test_what_a_new_model_starts_from():
-    model = CompactTransformer('vit-lite-7/4')
-    assert model.positional_emb.std().item() == pytest.approx(0.2, rel=0.05)
-    assert CompactTransformer('cvt-2/4', pe_joining='unshared').positional_emb1.std().item() > 0.15
-    conv = CompactTransformer('cct-7/3x1').tokenizer.conv_layers[0][0]
-    assert conv.weight.std().item() == pytest.approx((2 / 27) ** 0.5, rel=0.05) and conv.bias is None
-    assert [block.drop_path.drop_prob for block in model.blocks[1:]] == pytest.approx([i / 60 for i in range(1, 7)])
-    assert isinstance(model.blocks[0].drop_path, nn.Identity)
-    assert model.blocks[0].self_attn.attn_drop_rate == 0.1
 
 
 # checkpoints

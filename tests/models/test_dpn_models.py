@@ -10,7 +10,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
-from mmlape.models.position.absolute import sincos_2d_moco
+from mmlape.models.position.absolute import Sincos2dMoco
 from mmlape.models.vit.layouts import to_timm
 
 TANH_GELU = dict(type='GELU', approximate='tanh')
@@ -86,7 +86,7 @@ def test_a_table_without_prefix_rows_keeps_its_grid_in_a_state_dict(joining):
 def test_sincos_2d_moco_is_big_visions_formula():
     """Written once more cell by cell; at D = 4 the exponent would be 0 / 0."""
     grid, dims = (3, 5), 16
-    table = sincos_2d_moco(grid, dims, num_prefix=1)
+    table = Sincos2dMoco().table(grid, dims, 1)[0]
     assert table.shape == (1 + 15, dims) and not table[0].any()
     for row in range(3):
         for column in range(5):
@@ -95,4 +95,4 @@ def test_sincos_2d_moco_is_big_visions_formula():
             expected = [turn(angle) for axis in angles for turn in (math.sin, math.cos) for angle in axis]
             assert cell == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ConfigError, match="pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16"):
-        sincos_2d_moco((2, 2), 4)
+        Sincos2dMoco().table((2, 2), 4, 0)

@@ -3,22 +3,26 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from irpe_buckets import bucket_map
 from paper_costs import _change, _measure
 from PIL import Image
+from properties import examples
 from scipy import stats
 
 from mmlape.console.tables import rows_of
 from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import NormArm, _spread
+from mmlape.lab.analysis.graph_check import mean_share
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 from mmlape.projects.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
 from mmlape.projects.pe_figures.position import cosines, view_positions
 from mmlape.projects.size_sweep import sweep as size_sweep
-from mmlape.projects.size_sweep.models import Swept
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
 
@@ -58,7 +62,7 @@ def test_values_of_a_sweep_are_points_drawn_with_their_intervals(tmp_path, monke
     key = 'coco/bbox_mAP'
     results = {name: {8: {key: value}} for name, value in zip('abcd', (0.4, 0.5, 0.6, 0.9))}
     results['d'][4] = {key: -1}  # of no object
-    models = [Swept('x', name, None) for name in 'abc'] + [Swept('y', 'd', None)]
+    models = [size_sweep.Swept('y' if name == 'd' else 'x', seed, name, None) for seed, name in enumerate('abcd')]
     drawn = []
     monkeypatch.setattr('matplotlib.axes.Axes.errorbar', lambda self, *args, **more: drawn.append(args))
     report = size_sweep.build_report(models, results, key, 'title')
@@ -86,16 +90,6 @@ def test_a_tokens_row_is_the_one_at_its_place():
     np.testing.assert_allclose(pe.row, (unit @ unit[2 * 5 + 1]).reshape(3, 5), atol=1e-12)
     np.testing.assert_allclose(pe.pairs, unit @ unit.T, atol=1e-6)
     assert view_positions(model, 'm').token == (1, 2), 'the centre'
-
-
-def test_a_token_of_a_later_grid_is_at_the_same_share_of_its_sides(monkeypatch):
-    model = rows_by_columns()
-    first, second = np.arange(225.0).reshape(15, 15), np.arange(576.0).reshape(24, 24)
-    maps = [('layer 0', (3, 5), first), ('layer 1', (6, 4), second)]
-    monkeypatch.setattr('mmlape.projects.pe_figures.position.correlation_maps', lambda model, grid: maps)
-    first, second = view_positions(model, 'm', token=(2, 4)).layers
-    assert first.token == (2, 4) and second.token == (4, 3)
-    assert second.row.tolist() == (24 * (4 * 4 + 3) + np.arange(24.0)).reshape(6, 4).tolist()
 
 
 def test_cosines_are_computed_in_float64():
@@ -145,6 +139,16 @@ def test_the_buckets_of_a_patch_are_its_own():
     assert len(set(for_columns[:, 1])) == 1 and len(set(for_columns[0])) > 2
     same = bucket_map(Buckets('cross', 1.9, 3.8, 15.2), (3, 5), (0, 0))
     assert same[0][0, 0] == for_rows[2, 1] and same[1][0, 0] == for_columns[2, 1]
+
+
+# graphs
+
+
+@examples(max_examples=50)
+@given(st.lists(st.one_of(st.floats(0, 1), st.just(np.nan))))
+def test_a_share_of_equal_labels_is_over_the_images_with_objects(shares):
+    """Written once more by pandas, whose mean leaves NaN out, and of nothing is NaN."""
+    assert mean_share(shares) == pytest.approx(pd.Series(shares, dtype=float).mean(), nan_ok=True)
 
 
 # papers

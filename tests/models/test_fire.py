@@ -66,19 +66,3 @@ def test_what_other_grids_have():
     for first, last in ((0, -1), (-1, 0)):
         torch.testing.assert_close(bias[11, 9][:, first, last], bias[6, 7][:, first, last], atol=1e-12, rtol=0)
     assert not torch.allclose(bias[11, 9][:, 0, 1], bias[6, 7][:, 0, 1])
-
-
-def test_at_first():
-    attn = vit().blocks[0].attn
-    assert attn.fire_length.tolist() == [2, 4] and attn.fire_scale.item() == pytest.approx(0.1)
-    bias = attn.encodings[0].bias(attn, GRID)
-    assert 0.01 < bias.std() < 1
-
-
-def test_prefix_tokens_have_no_bias_and_what_is_drawn_is_the_mean():
-    attn = vit(num_registers=2).blocks[1].attn
-    q = torch.zeros(1, 2, 3 + 6, 8)
-    found, bias = attn.encodings[0].logits(attn, q, q, (2, 3))[0], attn.encodings[0].bias(attn, (2, 3))
-    assert not found[:, :3].any() and not found[:, :, :3].any()
-    assert torch.equal(found[:, 3:, 3:], bias)
-    torch.testing.assert_close(attn.encodings[0].drawn(attn, (2, 3)), bias.sum(0) / 2)

@@ -100,13 +100,6 @@ def test_the_paper_divides_a_bias_by_the_root_of_the_width():
 # parameters and checkpoints
 
 
-def test_tables_begin_at_zero():
-    for options in (dict(on='qkv'), dict(method='cross', mode='bias')):
-        model = with_encoding(dict(options, type='irpe'))
-        tables = [p for name, p in model.named_parameters() if '.rpe_' in name]
-        assert tables and not any(table.any() for table in tables)
-
-
 SAME_TABLES = {
     'product 2.0': (dict(ratio=2.0), ['product', 'euclidean', 'quantization']),
     'product 2.4': (dict(ratio=2.4), ['product', 'euclidean', 'quantization']),

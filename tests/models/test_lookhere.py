@@ -67,10 +67,10 @@ def test_heads_have_the_public_codes_biases():
 def test_heads_with_a_direction(heads, directed):
     """Layers of few heads take turns; heads that see everything have the four slopes in equal shares."""
     model = vit(heads, depth=4)
-    found = [layer.attn.encodings[0].heads for layer in model.blocks]
+    found = [layer.attn.encodings[0] for layer in model.blocks]
     halves = ['up', 'down', 'left', 'right']
     names = dict(zip(resolve_position('lookhere', 'default', 'layernorm').build_inside()[0].directions, halves))
-    turns = [names[direction] for layer in found for direction in layer.directions]
+    turns = [names[direction] for layer in found for direction in layer.turned]
     assert turns == (halves * directed)[: 4 * directed]
     free = [slope / 1.5 for slope in found[0].slopes[directed:]]
     assert free == [4.0 ** -(1 + i * min(len(free), 4) // len(free)) for i in range(len(free))]

@@ -1,4 +1,4 @@
-"""PVG and MPVG: the equations a second time in plain functions, the paper's numbers of parameters, what is refused."""
+"""PVG and MPVG: the equations of four families in plain functions, and the papers' numbers of parameters."""
 
 import copy
 
@@ -15,7 +15,6 @@ from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position import joinings
 from mmlape.models.swin.layers import merge_cells
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
-from mmlape.projects.pe_figures.position import layer_positions
 
 JOININGS = [name for name, joining in joinings().items() if joining.patches_only]
 POOLED = dict(with_cls_token=False, out_type='avg_featmap')
@@ -23,7 +22,6 @@ COMPACT_ARCH = dict(ARCH, tokenizer=dict(type='patch', patch_size=8), pooling='s
 SWIN = dict(arch=SWIN_ARCH, img_size=32, window_size=8, pe_type=['learnable', 'rpe'], out_type='raw')
 DEEP = dict(ARCH, num_layers=3)
 MODELS = {
-    'ViT': lambda **kw: VisionTransformer(DEEP, 32, 8, **{**POOLED, **kw}),
     'T2T-ViT': lambda **kw: T2TViT(T2T_ARCH, 48, **{**POOLED, **kw}),
     'CeiT': lambda **kw: CeiT(CEIT_ARCH, 48, **{**POOLED, 'out_type': 'layer_pool', **kw}),
     'CVT': lambda **kw: CompactTransformer(dict(COMPACT_ARCH, num_layers=3), 32, **kw),
@@ -136,7 +134,7 @@ class Written:
 def written(family, model, joining, image):
     assert joining in ('pvg', 'mpvg'), f'{joining}: write its equation into Written'
     again = Written(model, joining)
-    stem = dict(ViT='patch_embed', CVT='tokenizer', CeiT='i2t', Swin='patch_embed').get(family, 'tokens_to_token')
+    stem = dict(CVT='tokenizer', CeiT='i2t', Swin='patch_embed').get(family, 'tokens_to_token')
     x = getattr(model, stem)(image)[0]
     table = getattr(model, model.table_name)
     if family == 'Swin':
@@ -218,15 +216,6 @@ def test_parameters_are_as_many_as_the_papers():
             dims = model.dims_of(3) if name == 'Swin-T' else model.embed_dims
             millions = (sum(p.numel() for p in model.parameters()) + fixed + classes * (dims + 1)) / 1e6
             assert abs(millions - figure) < 0.001, (joining, millions, figure)
-
-
-def test_what_attention_sees_of_the_pe():
-    """Of tokens that are only the PE: its norm among the tokens, and w_l beside it from the second layer on."""
-    model = randomise(MODELS['ViT'](pe_joining='mpvg'))
-    w = table = model.pos_embed
-    for number, (layer, seen) in enumerate(zip(model.blocks, layer_positions(model, (4, 4)), strict=True)):
-        w = layer.pe_norm(w) if number else w
-        torch.testing.assert_close(seen, (layer.norm1(table) + (w if number else 0))[0])
 
 
 # without a last norm

@@ -19,10 +19,9 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.heads import PLAIN_DETR, UNUSED_IDS, describe_heads
 from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.errors import DataError
-from mmlape.projects.plain_detr.boxes import Boxes
 from mmlape.projects.plain_detr.losses import Objects, losses, losses_of
 from mmlape.projects.plain_detr.model import PlainDETRHead, sides, windowed
-from mmlape.projects.plain_detr.net import PlainDETRNet
+from mmlape.projects.plain_detr.net import Boxes, PlainDETRNet
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
 SIZES, PADDED, FACTORS = ((97, 131), (61, 159)), (112, 160), (0.5, 0.25)  # rows and columns

@@ -1,14 +1,21 @@
 """Position embedding tables against their formulas, and the one resize against torch's own and its properties."""
 
+import inspect
+
 import pytest
 import torch
 import torch.nn.functional as F
+from each import each
 from model_helpers import kept_weights
 
+from mmlape.checkpoint.metadata import mismatch
+from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, resolve_position
+from mmlape.models.position.absolute import Sincos2d
 from mmlape.models.position.base import resize_absolute
+from mmlape.models.position.relative_bias import OffsetBias
 from mmlape.models.swin.layers import ShiftedWindowAttention
 
 
@@ -147,29 +154,26 @@ def test_queries_keys_and_values_of_tokens_of_their_own():
 
 BIAS = dict(type='irpe', mode='bias')
 DRAWN = [
-    'rpe', 'alibi2d', dict(BIAS, on='qk', share_heads=False), dict(BIAS, on='q'), dict(BIAS, on='qk', reading='paper'),
-    dict(BIAS, method='cross', ratio=20),
+    'rpe', 'alibi2d', 'fire', dict(BIAS, on='qk', share_heads=False), dict(BIAS, on='q'),
+    dict(BIAS, on='qk', reading='paper'), dict(BIAS, method='cross', ratio=20),
 ]  # fmt: skip
 
 
 @torch.no_grad()
 @pytest.mark.parametrize('pe_type', DRAWN, ids=str)
 def test_what_is_drawn_is_the_mean_over_heads_of_what_is_added(pe_type):
-    """Of the patches: prefix tokens are left out."""
+    """Of the patches: prefix tokens are left out, and have no bias that follows from an offset."""
     arch = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=8)
     attn = VisionTransformer(arch, (12, 20), 4, pe_type=pe_type, num_registers=2).blocks[0].attn
     for parameter in attn.parameters():
         torch.nn.init.normal_(parameter)
     for grid in ((3, 5), (4, 3)):
         tokens = torch.zeros(1, 2, 3 + grid[0] * grid[1], 8)
-        added = attn.encodings[0].logits(attn, tokens, tokens, grid)[0].mean(0)[3:, 3:]
-        torch.testing.assert_close(attn.encodings[0].drawn(attn, grid), added)
-
-
-def test_a_standard_deviation_that_is_given_is_taken():
-    arch = dict(embed_dims=64, num_layers=1, num_heads=2, feedforward_channels=8)
-    table = VisionTransformer(arch, 64, 4, pe_type=dict(type='learnable', std=0.7)).pos_embed
-    assert table.std().item() == pytest.approx(0.7, rel=0.05)
+        added = attn.encodings[0].logits(attn, tokens, tokens, grid)[0]
+        torch.testing.assert_close(attn.encodings[0].drawn(attn, grid), added[:, 3:, 3:].mean(0))
+        if isinstance(attn.encodings[0], OffsetBias):
+            assert not added[:, :3].any() and not added[:, :, :3].any()
+            assert torch.equal(added[:, 3:, 3:], attn.encodings[0].bias(attn, grid))
 
 
 VALUES = [dict(type='irpe', on='qkv'), dict(type='irpe', on='v', method='cross'), 'shaw', 'axial-deeplab']
@@ -201,3 +205,42 @@ def test_what_values_get_is_of_the_dropped_weights(pe_type):
     torch.manual_seed(0)
     tables = sum(name.startswith('rpe_v.') for name, _ in attn.named_parameters())
     torch.testing.assert_close(attn(x, (4, 10)), (1 + tables) * plain)
+
+
+# arguments of training and of other grids
+
+SMALL = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
+OTHER_VALUES = dict(std=0.1, rescale=2.0, shift=0.25, anew=True, jitter=2.0)
+WITH = dict(rope=dict(coordinates='normalised'))
+
+
+@pytest.mark.parametrize(
+    ('kind', 'name'),
+    [
+        (name, argument)
+        for name, kind in POSITION_ENCODINGS.module_dict.items()
+        for argument in kind.training_arguments
+        if argument in inspect.signature(kind).parameters
+    ],
+)
+def test_weights_are_taken_by_models_with_other_arguments_of_training_and_of_other_grids(kind, name):
+    shared = dict(type=kind, **WITH.get(kind, {}))
+    changed = shared | {name: OTHER_VALUES[name]}
+    plain, other = (VisionTransformer(SMALL, (12, 20), 4, pe_type=pe_type) for pe_type in (shared, changed))
+    records = [one.checkpoint_adapter.record(one) for one in (plain, other)]
+    assert not mismatch(records[0], records[1]) and not mismatch(records[1], records[0])
+    assert records[1]['config']['pe_type'] == changed
+
+
+def test_sinusoids_anew_are_those_of_a_model_for_that_grid():
+    for kind in each(('sincos1d', 'sincos2d', 'sincos2d-moco', 'sine')):
+        anew, own = (
+            VisionTransformer(SMALL, size, 4, pe_type=dict(type=kind, anew=True), pe_joining='lape')
+            for size in (12, 20)
+        )
+        own.load_state_dict({**anew.state_dict(), 'pos_embed': own.pos_embed})
+        images = torch.randn(2, 3, 20, 20)
+        torch.testing.assert_close(anew.eval()(images)[0], own.eval()(images)[0])
+    table = Sincos2d().table((2, 3), 8, 1)
+    resized = Sincos2d().resize(table, (2, 3), (4, 6), 1, 'bicubic')
+    assert not torch.allclose(resized, Sincos2d(anew=True).resize(table, (2, 3), (4, 6), 1, 'bicubic'))

@@ -15,7 +15,6 @@ from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models import TimmViTAdapter, VisionTransformer
 from mmlape.models.grid import RESIZE_MODES, resize_map
 from mmlape.models.position import joinings, kinds
-from mmlape.models.position.absolute import sincos_2d
 from mmlape.models.position.base import AbsolutePosition, AttentionPosition, LayerPosition
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
@@ -84,9 +83,9 @@ def test_biases_by_distance_are_exact_in_float64():
     """Written out from the docstrings' equations, with the views of lookhere left out of the comparison."""
     cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in (5, 7)))
     distance = torch.cdist(cells, cells, compute_mode='donot_use_mm_for_euclid_dist')
-    for kind in each(('alibi2d', 'lookhere')):
+    for kind in each(('alibi2d', dict(type='alibi2d', slope=16), 'lookhere')):
         attn = build(kind, 'default').double().blocks[1].attn
-        slopes = [2**-4, 2**-8] if kind == 'alibi2d' else [0.25, 0.25]
+        slopes = {'alibi2d': [2**-4, 2**-8], 'lookhere': [0.25, 0.25]}.get(str(kind), [1, 2**-4])
         q = torch.zeros(1, 2, 36, 8, dtype=torch.float64)
         bias = attn.encodings[0].logits(attn, q, q, (5, 7))[0, :, 1:, 1:]
         expected = -torch.tensor(slopes, dtype=torch.float64)[:, None, None] * distance
@@ -101,20 +100,6 @@ def test_fixed_tables_are_exact_in_a_model_of_float64():
     for half, position in ((table[:, :8], column), (table[:, 8:], row)):
         angle = position[:, None].double() / 10000.0 ** (torch.arange(4, dtype=torch.float64) / 4)
         assert (half[:, ::2] - angle.sin()).abs().max() < 1e-15 and (half[:, 1::2] - angle.cos()).abs().max() < 1e-15
-
-
-def test_offsets_in_transformer_xl_are_exact_in_float64():
-    torch.manual_seed(0)
-    model = randomise(build('transformer-xl', 'default')).double()
-    attn, q = model.blocks[0].attn, torch.randn(1, 2, 7, 8, dtype=torch.float64)
-    bias = attn.encodings[0].logits(attn, q, q, GRID)
-    side = attn.encodings[0].buckets.side
-    waves = torch.cat((sincos_2d((side, side), 16), torch.zeros(1, 16, dtype=torch.float64)))
-    table = (waves @ attn.rpe_proj.weight.T).unflatten(1, (2, 8))[
-        attn.encodings[0].ids(GRID, q.device)
-    ]  # (N, N, h, d)
-    expected = torch.einsum('bhid,ijhd->bhij', q + attn.rpe_offset_bias, table) + attn.rpe_key_bias @ q.mT
-    assert (bias - expected / 8**0.5).abs().max() < 1e-14
 
 
 def test_every_resize_of_half_values_is_that_of_float32():

@@ -3,8 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from model_helpers import TOKEN_ARCHS, kept_weights, new_token_vit, randomise
-from torch import nn
+from model_helpers import TOKEN_ARCHS, new_token_vit, randomise
 
 from mmlape.projects import CeiT, T2TViT
 from mmlape.projects.t2t import TokenPerformer
@@ -34,32 +33,6 @@ def test_dual_patch_norm_stands_around_the_last_linear_map(cls):
 
 
 # training
-
-
-def test_dropout_of_performers_is_a_tenth_and_that_of_the_tokens_an_argument():
-    model = new_token_vit(T2TViT, drop_rate=0.3)
-    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
-    for name, rate in rates.items():
-        assert rate == (0.1 if name.startswith('tokens_to_token.') else 0.3)
-    assert {name for name in rates if 'attention2' in name} == {
-        'tokens_to_token.attention2.drop',
-        'tokens_to_token.attention2.mlp.3',
-    }
-
-
-@FAMILIES
-def test_attention_of_layers_drops_its_output_and_not_its_weights(cls):
-    """In LCA too, whose FFN drops as well."""
-    model = new_token_vit(cls, drop_rate=0.4).train()
-    found = [(layer.attn, ((3, 3),)) for layer in model.blocks]
-    found += [(model.lca.attn, ())] if cls is CeiT else []
-    for attn, args in found:
-        attn.qkv.bias = attn.qkv.bias if cls is CeiT else nn.Parameter(torch.zeros(48))
-        out = kept_weights(attn, torch.randn(50, 10, 16), *args)
-        scaled = (out * 0.6).round(decimals=4)
-        assert set(scaled.unique().tolist()) == {0, 1} and abs(scaled.mean() - 0.6) < 0.1
-    parts = [model.pos_drop, *([model.lca.feedforward.drop] if cls is CeiT else [])]
-    assert [part.p for part in parts] == [0.4] * len(parts)
 
 
 # performers

@@ -5,9 +5,8 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from model_helpers import meta_device, randomise
+from model_helpers import randomise
 from timm_helpers import known
-from torch import nn
 
 from mmlape.errors import DataError
 from mmlape.models import TimmViTAdapter, ViTAdapter
@@ -15,18 +14,12 @@ from mmlape.models.adapter.layers import Extractor
 
 TINY = dict(embed_dim=48, depth=4, num_heads=4)
 PARTS = dict(conv_inplane=4, deform_num_heads=4)
-SIZES = ((50, 37), (33, 130), (16, 16), (64, 96))
 
 
 def build(name='vit_small_patch16_dinov3', mode='read-only', vit=None, **kwargs):
     torch.manual_seed(0)
     vit = dict(model_name=name, model_args=TINY) | (vit or {})
     return TimmViTAdapter(vit, mode, **PARTS, **kwargs)
-
-
-def pad(images):
-    height, width = images.shape[2:]
-    return F.pad(images, (0, -width % 32, 0, -height % 32))
 
 
 @pytest.mark.parametrize(
@@ -47,32 +40,6 @@ def test_over_deit_it_is_vit_adapter(source, changes):
     for images in (torch.randn(2, 3, 64, 64).double(), torch.randn(1, 3, 50, 37).double()):
         for one, other in zip(model(images), ours(images), strict=True):
             torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ('name', 'mode', 'patch14'),
-    [
-        ('vit_small_patch16_dinov3', 'inject', None),
-        ('vit_small_patch16_dinov3', 'read-only', None),
-        ('vit_base_patch16_siglip_224', 'inject', None),
-        ('eva02_tiny_patch14_224', 'inject', 'resample-kernel'),
-        ('vit_small_patch14_reg4_dinov2', 'read-only', 'resize-image'),
-        ('vit_small_patch14_reg4_dinov2', 'inject', 'resize-image'),
-    ],
-)
-def test_any_size(name, mode, patch14):
-    """Maps have ceil(side / stride) cells; the image may as well be padded by hand."""
-    model = randomise(build(name, mode, patch14=patch14))
-    for height, width in SIZES:
-        images = torch.randn(1, 3, height, width)
-        with torch.no_grad():
-            maps, padded = model(images), model(pad(images))
-        for one, other, stride in zip(maps, padded, model.strides, strict=True):
-            rows, columns = -(-height // stride), -(-width // stride)
-            assert one.shape == (1, 48, rows, columns) and one.isfinite().all()
-            assert torch.equal(one, other[..., :rows, :columns])
-    with pytest.raises(ValueError, match='smaller than one patch'):
-        model(torch.randn(1, 3, 15, 64))
 
 
 NAMED = (
@@ -156,19 +123,8 @@ def test_layers():
     assert build().get_layer_depth('spm.stem.0.weight') == (5, 6)
 
 
-def test_the_adapters_parts_are_as_many_as_dinov3s():
-    """Counts of its public code."""
-    for size, count in (('small', 3_698_432), ('base', 10_193_984)):
-        with meta_device():
-            model = TimmViTAdapter(dict(model_name=f'vit_{size}_patch16_dinov3'), 'read-only')
-        assert sum(value.numel() for key, value in model.named_parameters() if not key.startswith('vit.')) == count
-
-
-def test_a_trained_vit_gets_gradients_everywhere():
-    """No parameter is without use, which distributed training would refuse; but for masks of timm's there is none."""
-    for name, mode in (('vit_small_patch14_reg4_dinov2', 'inject'), ('vit_small_patch16_dinov3', 'read-only')):
-        model = build(name, mode, drop_path_rate=0.0)
-        if mode == 'inject':
-            nn.init.ones_(model.interactions[0].injector.gamma)
-        sum(out.square().sum() for out in model(torch.randn(2, 3, 64, 64))).backward()
-        assert not [key for key, value in model.named_parameters() if value.grad is None]
+def test_a_trained_vit_that_is_only_read_gets_gradients_everywhere():
+    """No parameter is without use, which distributed training would refuse."""
+    model = build(drop_path_rate=0.0)
+    sum(out.square().sum() for out in model(torch.randn(2, 3, 64, 64))).backward()
+    assert not [key for key, value in model.named_parameters() if value.grad is None]

@@ -22,32 +22,20 @@ def split_maps(x: Tensor, shapes: Sequence[Grid]) -> list[Tensor]:
     return [part.unflatten(-1, shape) for part, shape in zip(parts, shapes)]
 
 
-class DWConv(nn.Module):
-    """One depthwise 3x3 convolution that serves every map of the pyramid."""
-
-    def __init__(self, channels: int):
-        super().__init__()
-        self.dwconv = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
-
-    def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
-        """Convolve the cells (B, S, C) of maps ``shapes``."""
-        out = [self.dwconv(level).flatten(2).transpose(1, 2) for level in split_maps(x, shapes)]
-        return torch.cat(out, dim=1)
-
-
 class ConvFFN(nn.Module):
-    """Feed-forward network with the depthwise convolution between its first map and the GELU."""
+    """Feed-forward network with a depthwise 3x3 convolution of every map between its first linear map and the GELU."""
 
     def __init__(self, embed_dims: int, hidden_dims: int):
         super().__init__()
         self.fc1 = nn.Linear(embed_dims, hidden_dims)
-        self.dwconv = DWConv(hidden_dims)
+        self.dwconv = nn.ModuleDict(dict(dwconv=nn.Conv2d(hidden_dims, hidden_dims, 3, padding=1, groups=hidden_dims)))
         self.act = nn.GELU()
         self.fc2 = nn.Linear(hidden_dims, embed_dims)
 
     def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
         """Map the cells (B, S, D) of maps ``shapes`` to (B, S, D)."""
-        return self.fc2(self.act(self.dwconv(self.fc1(x), shapes)))
+        levels = [self.dwconv['dwconv'](level).flatten(2).transpose(1, 2) for level in split_maps(self.fc1(x), shapes)]
+        return self.fc2(self.act(torch.cat(levels, dim=1)))
 
 
 class DeformableExchange(nn.Module):

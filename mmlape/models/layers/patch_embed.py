@@ -6,7 +6,6 @@ LN0 runs over the C*P*P raw values of each patch, LN1 over the D channels of its
 """
 
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -101,16 +100,11 @@ class PatchEmbed(nn.Module):
     """Image to tokens, any size: sides are padded with zeros on the right and the bottom to complete patches.
 
     ``patch_norm`` is a key of ``PATCH_NORMS``, whose norms all have ``eps``; with ``center`` all
-    sides are padded.
-
-    Attributes:
-        post_name: The name of the norm after the linear map.
+    sides are padded; ``post_name`` is the name of the norm after the linear map.
 
     Raises:
         ConfigError: For an unknown ``patch_norm``.
     """
-
-    post_name: ClassVar[str] = 'norm1'
 
     def __init__(
         self,
@@ -120,11 +114,12 @@ class PatchEmbed(nn.Module):
         patch_norm: str = 'none',
         eps: float = 1e-6,
         center: bool = False,
+        post_name: str = 'norm1',
     ):
         super().__init__()
         require_choice('patch_norm', patch_norm, PATCH_NORMS)
         pre, post, _ = PATCH_NORMS[patch_norm]
-        self.patch_size, self.center = patch_size, center
+        self.patch_size, self.center, self.post_name = patch_size, center, post_name
         self.norm0 = pre(in_channels * patch_size**2, eps=eps) if pre else None
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, patch_size)
         setattr(self, self.post_name, post(embed_dims, eps=eps) if post else None)

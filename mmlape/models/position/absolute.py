@@ -46,22 +46,6 @@ def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     return torch.cat((table.new_zeros(num_prefix, embed_dims), table))
 
 
-def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
-    """Build [sin xf, cos xf, sin yf, cos yf] of column x and row y, with f_i = 10000^(-i / (D / 4 - 1)).
-
-    The table is float64, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
-    """
-    if embed_dims % 4 or embed_dims < 8:
-        raise ConfigError(f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}")
-    quarter = embed_dims // 4
-    frequency = 10000 ** (-torch.arange(quarter, dtype=torch.float64) / (quarter - 1))
-    # (N, 2): row, column
-    cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))
-    y, x = (index[:, None] * frequency for index in cells.unbind(-1))
-    table = torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=-1)  # (N, D)
-    return F.pad(table, (0, 0, num_prefix, 0))
-
-
 @POSITION_ENCODINGS.register_module('learnable')
 class Learnable(AbsolutePosition):
     """A trainable table, truncated normal.
@@ -152,11 +136,22 @@ class Sine(Sinusoids):
 
 @POSITION_ENCODINGS.register_module('sincos2d-moco')
 class Sincos2dMoco(Sinusoids):
-    """Fixed sinusoids over column and row as big_vision has them; zeros for prefix tokens."""
+    """Fixed sinusoids over column x and row y as big_vision has them; zeros for prefix tokens.
+
+    [sin xf, cos xf, sin yf, cos yf], with f_i = 10000^(-i / (D / 4 - 1)).
+    """
 
     paper_name = 'sincos2d-moco'
     unstored = True
 
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table."""
-        return sincos_2d_moco(grid, embed_dims, num_prefix)[None]
+        if embed_dims % 4 or embed_dims < 8:
+            raise ConfigError(f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}")
+        quarter = embed_dims // 4
+        frequency = 10000 ** (-torch.arange(quarter, dtype=torch.float64) / (quarter - 1))
+        # (N, 2): row, column
+        cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))
+        y, x = (index[:, None] * frequency for index in cells.unbind(-1))
+        table = torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=-1)  # (N, D)
+        return F.pad(table, (0, 0, num_prefix, 0))[None]

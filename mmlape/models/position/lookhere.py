@@ -22,7 +22,6 @@ Nothing is trained or interpolated: a larger grid has more of the same offsets.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,20 +51,13 @@ OUTSIDE = -1e4
 """What keys outside the view get, finite for queries that padding leaves no other key (DETR)."""
 
 
-class _Heads(NamedTuple):
-    """What the biases of a layer follow from."""
-
-    directions: tuple  # of each directed head, the first ones
-    slopes: tuple[float, ...]  # of each head
-
-
 @cached_tensor(maxsize=64)
-def _table(heads: _Heads, grid: Grid, device: torch.device | None) -> Tensor:
+def _table(directions: tuple, slopes: tuple[float, ...], grid: Grid, device: torch.device | None) -> Tensor:
     """Return the biases of all offsets, (heads, (2 rows - 1) (2 columns - 1)), in float64."""
     offset = offsets(grid, device)  # (offsets, 2)
-    slopes = torch.tensor(heads.slopes, dtype=torch.float64, device=device)
-    table = -slopes[:, None] * offset.norm(dim=-1)
-    for head, direction in enumerate(heads.directions):
+    of_heads = torch.tensor(slopes, dtype=torch.float64, device=device)
+    table = -of_heads[:, None] * offset.norm(dim=-1)
+    for head, direction in enumerate(directions):
         towards = torch.tensor(direction, device=device)  # (vectors, 2)
         # no matmul, which autocast would round
         seen = ((offset[:, None] * towards).sum(-1) >= 0).all(-1)
@@ -90,8 +82,6 @@ class LookHere(OffsetBias):
     Raises:
         ConfigError: For unknown views, or numbers out of range.
     """
-
-    paper_name = 'LookHere'
 
     def __init__(
         self,
@@ -118,14 +108,14 @@ class LookHere(OffsetBias):
         slopes += [4.0 ** -(1 + head // ceil_div(free, 4)) for head in range(free)]
         first, last = self.layer_slopes
         factor = self.slope * (first + (last - first) * layer / max(layers - 1, 1))
-        turned = tuple(self.directions[(layer * directed + head) % around] for head in range(directed))
-        self.heads = _Heads(turned, tuple(factor * slope for slope in slopes))
+        self.turned = tuple(self.directions[(layer * directed + head) % around] for head in range(directed))
+        self.slopes = tuple(factor * slope for slope in slopes)
 
     def bias(
         self, attn: nn.Module, grid: Grid, device: torch.device | None = None, dtype: torch.dtype = torch.float32
     ) -> Tensor:
         """Return the biases of the patches of a grid, (heads, N, N)."""
-        return of_offsets(_table(self.heads, tuple(grid), device).to(dtype), grid)
+        return of_offsets(_table(self.turned, self.slopes, tuple(grid), device).to(dtype), grid)
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor:
         """Return what is left of a key's weight, 0 outside the view to 1, as the mean over heads."""

@@ -19,16 +19,9 @@ from torch import Tensor, nn
 
 from mmlape.models.grid import Grid, assemble, cached_tensor, ceil_div, heads_together, partition
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import full_precision
 from mmlape.models.named_layers import build_norm
 from mmlape.models.position import AttentionInput, build_pe_norm
-
-
-class SwinPatchEmbed(PatchEmbed):
-    """The stem, with Swin's name of the norm after the linear map."""
-
-    post_name = 'norm'
 
 
 @cached_tensor(maxsize=32)

@@ -12,10 +12,15 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError, require_choice
 from mmlape.lazy import Lazy
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import Grid, contiguous, to_maps
-from mmlape.models.layers.patch_embed import norms_around
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
+from mmlape.models.layers.patch_embed import PatchEmbed, norms_around
+from mmlape.models.layers.transformer_layer import (
+    TransformerEncoderLayer,
+    build_layers,
+    full_precision,
+    growing_rates,
+    init_linear,
+)
 from mmlape.models.model_names import VARIANTS, name_models, resolve_arch
 from mmlape.models.named_layers import build_norm
 from mmlape.models.position import (
@@ -27,14 +32,7 @@ from mmlape.models.position import (
     joinings,
     resolve_position,
 )
-from mmlape.models.swin.layers import (
-    PatchMerging,
-    ShiftedWindowAttention,
-    SwinPatchEmbed,
-    SwinStage,
-    merged_grid,
-    table_windows,
-)
+from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, SwinStage, merged_grid, table_windows
 
 
 def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
@@ -148,7 +146,7 @@ class SwinTransformer(BaseBackbone):
         eps = self.norm_cfg.get('eps', 1e-5)
         norm_cfg = {**self.norm_cfg, 'eps': eps}
         self.recorded_arguments = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
-        self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
+        self.patch_embed = PatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps, post_name='norm')
         self.add_tables(stages)
         self.pos_drop = nn.Dropout(drop_rate)
         self.table_windows = table_windows(self.window_sizes, self.grid, pad_small_map)

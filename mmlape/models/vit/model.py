@@ -6,12 +6,11 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
 from mmlape.lazy import Lazy
-from mmlape.models.base.initial_values import init_linear
 from mmlape.models.base.isotropic import TOKENS, IsotropicBackbone, build_norm_pre, require_cls_token
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
-from mmlape.models.layers.transformer_layer import FFN_TYPES, TransformerEncoderLayer
+from mmlape.models.layers.transformer_layer import FFN_TYPES, TransformerEncoderLayer, init_linear
 from mmlape.models.model_names import name_models, resolve_arch, with_variants
 from mmlape.models.named_layers import build_norm
 from mmlape.models.position import Position, PositionType, Stream, resolve_position

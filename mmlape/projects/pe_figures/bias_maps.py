@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from mmlape.checkpoint.exact_loading import IMAGENET
 from mmlape.console.figures import save_figure, wrapped
 from mmlape.errors import ConfigError
 from mmlape.files import atomic_path
@@ -20,15 +21,11 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.projects.pe_figures.position import attended_grids
 
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-"""Of ImageNet. A backbone does not say how its images were normalised; big_vision's form has 127.5
-for both."""
-
 
 def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
-    """Read images, resized to the grid of the model's PE and normalised, (B, C, H, W).
+    """Read images, resized to the grid of the model's PE and normalised as ImageNet's are, (B, C, H, W).
 
-    Without any, a mean colour.
+    Without any, a mean colour. A backbone does not say how its images were normalised; big_vision's form has 127.5.
 
     Raises:
         ConfigError: If a file is no image, or the model takes no colour images.
@@ -38,14 +35,14 @@ def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
         return torch.zeros(1, model.in_channels, rows, columns)
     if model.in_channels != 3:
         raise ConfigError(f'--images: the model takes images of {model.in_channels} channels, not 3; leave it out')
-    images = []
+    images, mean, std = [], torch.tensor(IMAGENET.mean), torch.tensor(IMAGENET.std)
     for path in paths:
         try:
             with Image.open(path) as image:
                 pixels = np.asarray(image.convert('RGB').resize((columns, rows), Image.Resampling.BICUBIC))
         except OSError as error:
             raise ConfigError(f'--images {path} cannot be read as an image: {error}') from error
-        images.append((torch.from_numpy(pixels.astype(np.float32)) - torch.tensor(MEAN)) / torch.tensor(STD))
+        images.append((torch.from_numpy(pixels.astype(np.float32)) - mean) / std)
     return torch.stack(images).permute(0, 3, 1, 2).contiguous()
 
 

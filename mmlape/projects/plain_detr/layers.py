@@ -9,14 +9,17 @@ so the MLPs run on columns and rows, and not on all cells.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torchvision.ops import box_convert
 
 from mmlape.models.grid import Grid
-from mmlape.projects.plain_detr.boxes import to_corners
 
+to_corners = partial(box_convert, in_fmt='cxcywh', out_fmt='xyxy')
+"""Returns left, top, right and bottom of boxes (..., 4)."""
 MASKED = -100.0
 """Added to attention scores of padding."""
 

@@ -15,8 +15,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torchvision.ops import generalized_box_iou, generalized_box_iou_loss, sigmoid_focal_loss
 
-from mmlape.projects.plain_detr.boxes import Boxes, encode, to_corners
-from mmlape.projects.plain_detr.net import Detections
+from mmlape.projects.plain_detr.layers import to_corners
+from mmlape.projects.plain_detr.net import Boxes, Detections, encode
 
 ALPHA, GAMMA = 0.25, 2.0
 """Of the focal loss."""

@@ -18,10 +18,11 @@ from mmengine.model import BaseModule
 from mmengine.registry import MODELS
 from mmengine.structures import InstanceData
 from torch import Tensor
+from torchvision.ops import box_convert
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.models.grid import Grid
-from mmlape.projects.plain_detr.boxes import from_corners, to_corners
+from mmlape.projects.plain_detr.layers import to_corners
 from mmlape.projects.plain_detr.losses import Objects, losses
 from mmlape.projects.plain_detr.net import Detections, PlainDETRNet
 
@@ -70,7 +71,7 @@ class PlainDETRHead(BaseModule):
         """Return the losses."""
         instances, _, metas = unpack_gt_instances(samples)
         found = self(maps, [meta['img_shape'][:2] for meta in metas])
-        targets = [Objects(from_corners(objects.bboxes), objects.labels) for objects in instances]
+        targets = [Objects(box_convert(objects.bboxes, 'xyxy', 'cxcywh'), objects.labels) for objects in instances]
         return dict(losses(found, targets, self.net.num_queries, self.many, self.many_weight, reduce_mean))
 
     def objects(self, found: Detections) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,6 +4,12 @@ An encoder (DINOv3 has one, Plain-DETR none) reads the map. Of its cells, rescal
 best ones are the first boxes of the queries (two stages); each layer of the decoder refines them. The
 gradient of a box reaches the layer before (look forward twice, DINO, 2203.03605). In training, further
 queries, which attend only to each other, learn from the objects k times (hybrid matching, 2207.13080).
+
+Boxes are (x, y, w, h) in pixels, by their centre, as differences d from reference boxes r,
+
+    (x, y) = r_xy + r_wh d_xy,   (w, h) = r_wh exp(d_wh),   clipped to the image
+
+so that the loss of a box is relative to its size.
 """
 
 import math
@@ -13,10 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
+from torchvision.ops import box_convert
 
-from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import Grid
-from mmlape.projects.plain_detr.boxes import Boxes, decode
+from mmlape.models.layers.transformer_layer import init_linear
 from mmlape.projects.plain_detr.layers import (
     BoxAttention,
     DecoderLayer,
@@ -24,6 +30,7 @@ from mmlape.projects.plain_detr.layers import (
     PlainEncoderLayer,
     rescaling,
     sinusoids,
+    to_corners,
 )
 
 OCTAVES = (-1, 0, 1, 2)
@@ -31,6 +38,38 @@ OCTAVES = (-1, 0, 1, 2)
 PRIOR = 0.01
 """What all scores are at first."""
 NORM_GROUPS = 32
+
+LARGEST = abs(math.log(16 / 1000))
+"""The largest absolute d_wh: nothing grows or shrinks more than by 62.5."""
+MARGIN = 0.1
+"""Added in pixels to the sides of references, which may be zero."""
+
+
+def decode(references: Tensor, deltas: Tensor, sizes: Tensor) -> Tensor:
+    """Return the boxes (B, N, 4) of differences; ``sizes`` (B, 1, 2) are width and height of the images."""
+    centres = references[..., :2] + references[..., 2:] * deltas[..., :2]
+    sides = references[..., 2:] * deltas[..., 2:].clamp(-LARGEST, LARGEST).exp()
+    corners = to_corners(torch.cat((centres, sides), -1))
+    return box_convert(corners.clamp(min=0).clamp(max=sizes.repeat(1, 1, 2)), 'xyxy', 'cxcywh')
+
+
+def encode(references: Tensor, boxes: Tensor) -> Tensor:
+    """Return the differences that make boxes (..., 4) of references."""
+    sides = references[..., 2:] + MARGIN
+    return torch.cat(((boxes[..., :2] - references[..., :2]) / sides, (boxes[..., 2:] / sides).log()), -1)
+
+
+class Boxes(NamedTuple):
+    """What one stage predicts of N boxes of each of B images."""
+
+    logits: Tensor  # of each class, (B, N, K)
+    boxes: Tensor  # (B, N, 4)
+    references: Tensor  # what the boxes are differences from, (B, N, 4)
+    deltas: Tensor  # the differences, (B, N, 4)
+
+    def rows(self, which: slice) -> 'Boxes':
+        """Return some of the boxes."""
+        return Boxes(*(part[:, which] for part in self))
 
 
 class Detections(NamedTuple):

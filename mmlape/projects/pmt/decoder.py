@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torchvision.models.convnext import LayerNorm2d
 
 from mmlape.models.grid import Grid, contiguous
 from mmlape.models.position.rotary import AxialRotary, rotation, turn
@@ -60,21 +61,13 @@ class Layer(nn.Module):
         return x + self.gamma2 * self.mlp(self.norm2(x))
 
 
-class MapNorm(nn.LayerNorm):
-    """A layer norm of the channels of maps (B, C, H, W)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Norm each cell."""
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
 def upscale(dims: int) -> nn.Sequential:
     """Return layers that double the sides of a map."""
     return nn.Sequential(
         nn.ConvTranspose2d(dims, dims, 2, stride=2),
         nn.GELU(),
         nn.Conv2d(dims, dims, 3, padding=1, groups=dims, bias=False),
-        MapNorm(dims, eps=1e-6),
+        LayerNorm2d(dims, eps=1e-6),
     )
 
 

@@ -1,7 +1,12 @@
 """How well the place of a patch is read from its features, by layer.
 
 R^2 = 1 - SSE / SST of row and column, by ridge regressions over five folds of images: three train, one chooses the
-strength, one measures. The error is its root mean square, in patches.
+strength, one measures. The error is its root mean square, in patches. Ridges are made of sums over tokens, so that no
+features are kept:
+
+    standardised features x, centred targets y, n tokens:  w = (X'X / n + a I)^-1 X'Y / n
+
+This is scikit-learn's ``Ridge(alpha=a * n)`` on features of mean 0 and deviation 1.
 """
 
 import functools
@@ -24,11 +29,75 @@ from mmlape.lab.training.frozen.part import outermost_frozen
 from mmlape.models.grid import Grid
 from mmlape.models.removal import remove_position
 from mmlape.projects.probe.models import Probed, find_images, open_probed, patch_pixels, read_images
-from mmlape.projects.probe.ridge import Moments, fit, squared_error, variance
 
 FOLDS = 5
 TOKENS = 4096
 """Of one forward."""
+STRENGTHS = tuple(10.0**power for power in range(-7, 3))
+"""The values of a that are tried."""
+LEAST_STD = 1e-8
+"""Channels that vary by less, relative to the largest deviation, are left out: they are constant."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums of v = (features, targets) and of vv' over tokens, in float64.
+
+    Features are counted from an origin near their mean, as those of large mean would lose digits. Moments of one
+    origin can be added.
+    """
+
+    origin: Tensor  # (D,)
+    count: int
+    first: Tensor  # (D + T,)
+    second: Tensor  # (D + T, D + T)
+
+    @classmethod
+    def of(cls, features: Tensor, targets: Tensor, origin: Tensor) -> 'Moments':
+        """Count tokens: features (M, D) and targets (M, T)."""
+        both = torch.cat((features.double() - origin.double(), targets.double()), dim=1)
+        return cls(origin.double(), len(both), both.sum(0), both.mT @ both)
+
+    def __add__(self, other: 'Moments') -> 'Moments':
+        """Return the moments of the tokens of both."""
+        return Moments(self.origin, self.count + other.count, self.first + other.first, self.second + other.second)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of v, (D + T,)."""
+        return self.first / self.count
+
+    def around(self, centre: Tensor) -> Tensor:
+        """Return the mean of (v - c) (v - c)', (D + T, D + T)."""
+        cross = torch.outer(self.mean, centre)
+        return self.second / self.count - cross - cross.mT + torch.outer(centre, centre)
+
+
+def squared_error(moments: Moments, mean: Tensor, weight: Tensor) -> Tensor:
+    """Return the mean squared error (T,) of reading each target as mean + W'(x - mean), W (D, T)."""
+    residual = torch.cat((-weight, torch.eye(weight.shape[1], dtype=torch.float64)))  # (D + T, T)
+    return (residual * (moments.around(mean) @ residual)).sum(0).clamp_min(0)
+
+
+def variance(moments: Moments) -> Tensor:
+    """Return the variance of each target, (T,)."""
+    return moments.around(moments.mean).diagonal()[len(moments.origin) :]
+
+
+def fit(train: Moments, chosen_on: Moments) -> tuple[Tensor, Tensor]:
+    """Fit a probe of each strength, and return mean and weight of the one with the least error on other tokens.
+
+    That is chosen target by target.
+    """
+    width, mean = len(train.origin), train.mean
+    covariance = train.around(mean)
+    std = covariance.diagonal()[:width].clamp_min(0).sqrt()
+    std = torch.where(std <= LEAST_STD * std.max(), torch.inf, std)[:, None]
+    values, vectors = torch.linalg.eigh(covariance[:width, :width] / std / std.mT)
+    rotated = vectors.mT @ (covariance[:width, width:] / std)  # (D, T)
+    weights = [vectors @ (rotated / (values.clamp_min(0) + strength)[:, None]) / std for strength in STRENGTHS]
+    best = torch.stack([squared_error(chosen_on, mean, weight) for weight in weights]).argmin(0)  # (T,)
+    return mean, torch.stack([weights[place][:, target] for target, place in enumerate(best.tolist())], dim=1)
 
 
 @dataclass(frozen=True)
@@ -74,15 +143,16 @@ def read_layers(
         images: (n, C, H, W), from 0 to 255; every fifth is of one fold.
         grid: Rows and columns of patches.
     """
-    folds: dict[str, list[Moments]] = {}
+    folds: dict[str, dict[int, Moments]] = {}
     targets = coordinates(grid)
     for number in range(FOLDS):
         for batch in images[number::FOLDS].split(max(1, TOKENS // len(targets))):
             for name, values in zip(names, features(batch.float()), strict=True):
-                if name not in folds:
-                    folds[name] = [Moments(values.mean((0, 1)), 2) for _ in range(FOLDS)]
-                folds[name][number].add(values.flatten(0, 1), targets.repeat(len(batch), 1))
-    return [_layer(name, of_layer) for name, of_layer in folds.items()]
+                of_layer = folds.setdefault(name, {})
+                origin = of_layer[0].origin if of_layer else values.mean((0, 1))
+                found = Moments.of(values.flatten(0, 1), targets.repeat(len(batch), 1), origin)
+                of_layer[number] = of_layer[number] + found if number in of_layer else found
+    return [_layer(name, list(of_layer.values())) for name, of_layer in folds.items()]
 
 
 def _layer(name: str, folds: Sequence[Moments]) -> ProbedLayer:
@@ -90,7 +160,7 @@ def _layer(name: str, folds: Sequence[Moments]) -> ProbedLayer:
     for test in range(FOLDS):
         chosen_on, *train = (folds[(test + number) % FOLDS] for number in range(1, FOLDS))
         reader = fit(functools.reduce(operator.add, train), chosen_on)
-        errors += folds[test].count * squared_error(folds[test], reader)
+        errors += folds[test].count * squared_error(folds[test], *reader)
         totals += folds[test].count * variance(folds[test])
     row, column = (1 - errors / totals).tolist()
     return ProbedLayer(name, row, column, float((errors / sum(fold.count for fold in folds)).sqrt().mean()))

@@ -52,8 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.console.quiet import say
     from mmlape.console.tables import print_table
     from mmlape.errors import ConfigError
-    from mmlape.projects.size_sweep.models import read_models
-    from mmlape.projects.size_sweep.sweep import sweep_models
+    from mmlape.projects.size_sweep.sweep import read_models, sweep_models
 
     if args.sizes and min(args.sizes) < 1:
         raise ConfigError(f'--sizes are in pixels, from 1 on, not {min(args.sizes)}')

@@ -8,26 +8,26 @@ too: more or less is in them, and objects keep their size.
 import copy
 import functools
 import json
-import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from mmengine.config import Config
 from mmpretrain.datasets import PackInputs
 from mmpretrain.models import ImageClassifier
 
 import mmlape
-from mmlape.console.figures import look, save_figure, tidy, wrapped
+from mmlape.console.figures import look, new_axes, save_figure, wrapped
+from mmlape.console.quiet import say
 from mmlape.console.tables import markdown_table, text_table
-from mmlape.errors import ConfigError, DataError, MMLaPEError
+from mmlape.errors import CheckpointError, ConfigError, DataError, MMLaPEError
 from mmlape.files import file_version, write_text
+from mmlape.lab.config.config_file import config_name
 from mmlape.lab.config.stored_config import preprocessor_of
 from mmlape.lab.datasets.formats import iter_unwrapped, resolve_class
 from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
@@ -36,7 +36,93 @@ from mmlape.lab.evaluation.metric_names import is_defined, label, points, ranked
 from mmlape.lab.experiments.averages import Average, number
 from mmlape.lab.experiments.report import Report, average, build, write_data
 from mmlape.lab.inference.evaluator import test
-from mmlape.projects.size_sweep.models import Swept
+from mmlape.lab.inference.trained_model import Trained, open_trained
+from mmlape.lab.runs.run import Run, read_arms
+from mmlape.lab.studies.study_file import is_study, read_study
+
+
+class Swept(NamedTuple):
+    """A trained model of a sweep."""
+
+    arm: str
+    seed: int  # of the run; 1, 2 and so on for those without
+    name: str  # of its own, and of its folder
+    trained: Trained
+
+
+def read_models(
+    items: Sequence[str], cfg_options: Sequence[str] | None = None, patterns: Sequence[str] | None = None
+) -> tuple[list[Swept], list[str]]:
+    """Read the models that the arguments of ``size-sweep`` name.
+
+    Args:
+        items: Studies (``FILE.yml``, whose runs are in ``work_dirs/FILE``), work dirs with runs, and
+            configs, each with a checkpoint behind it.
+        cfg_options: Changes of every config.
+        patterns: Of the arms of studies and work dirs, as shells write them; by default all.
+
+    Returns:
+        The models, and the runs that do not count, a line each.
+
+    Raises:
+        ConfigError: An item is none of these, or an arm is in two of them.
+        CheckpointError: A checkpoint is missing.
+        DataError: There are no runs, or none of an arm is finished.
+    """
+    pairs, models, skipped = [], [], []
+    queue = iter(items)
+    for item in queue:
+        if (folder := _work_dir(item)) is None:
+            pairs.append((item, _checkpoint(item, next(queue, None))))
+            continue
+        for arm, runs in read_arms(folder, patterns).items():
+            if any(arm == one.arm for one in models):
+                raise ConfigError(f'arm {arm} is in {folder} and in another of the arguments')
+            models += _finished(arm, runs, cfg_options)
+            skipped += [f'{arm}, seed {one.seed}: {one.outcome}' for one in runs if not one.counts]
+    return [*models, *_of_pairs(pairs, cfg_options)], skipped
+
+
+def _work_dir(item: str) -> Path | None:
+    """Return the work dir that an argument names; None if it is a config."""
+    if Path(item).is_dir():
+        return Path(item)
+    if is_study(item) and ':' not in Path(item).name:
+        return Path('work_dirs', read_study(item).name)
+    return None
+
+
+def _checkpoint(config: str, file: str | None) -> str:
+    if file is None:
+        raise ConfigError(
+            f'size-sweep takes pairs of CONFIG and CHECKPOINT, studies and work dirs: {config} is '
+            'the last one and has no checkpoint'
+        )
+    if not Path(file).is_file():
+        raise CheckpointError(f'checkpoint {file}: no such file')
+    return file
+
+
+def _finished(arm: str, runs: Sequence[Run], cfg_options: Sequence[str] | None) -> Iterator[Swept]:
+    counting = [run for run in runs if run.counts]
+    if not counting:
+        raise DataError(
+            f'no run of {arm} is finished ({runs[0].folder}: {runs[0].outcome}): train it, or leave it out with --arms'
+        )
+    for run in counting:
+        run_name = run.folder.name  # seed_N, or that of the arm for a run without seeds
+        name = arm if run_name == Path(arm).name else f'{arm}/{run_name}'
+        trained = open_trained(run.folder, list(cfg_options or ()))
+        say(f'{name}: {trained.chosen}')
+        yield Swept(arm, 1 if name == arm else run.seed, name, trained)
+
+
+def _of_pairs(pairs: Sequence[tuple[str, str]], cfg_options: Sequence[str] | None) -> Iterator[Swept]:
+    models = [open_trained(pair, list(cfg_options or ())) for pair in pairs]
+    arms = [config_name(model.config) for model in models]
+    for place, (arm, model) in enumerate(zip(arms, models), 1):
+        yield Swept(arm, arms[:place].count(arm), f'{arm} ({place})' if arms.count(arm) > 1 else arm, model)
+
 
 SIZED = ('scale', 'crop_size')  # of transforms
 WINDOW = ('crop_size', 'stride')  # of test_cfg
@@ -54,9 +140,9 @@ def at_size(cfg: Config, size: int) -> Config:
     cfg = copy.deepcopy(cfg)
     if _is_classifier(cfg) and _side(cfg) is None:
         for dataset in iter_unwrapped(cfg.test_dataloader.dataset):
-            steps = [resolve_class(step['type'], 'mmpretrain', 'TRANSFORMS') for step in dataset.pipeline]
+            steps = [resolve_class(step['type'], 'mmpretrain', 'TRANSFORMS') for step in dataset['pipeline']]
             packs = (place for place, step in enumerate(steps) if step and issubclass(step, PackInputs))
-            dataset.pipeline.insert(next(packs, len(steps)), dict(type='mmpretrain.Resize', scale=size))
+            dataset['pipeline'].insert(next(packs, len(steps)), dict(type='mmpretrain.Resize', scale=size))
     if (side := _side(cfg)) is None:
         raise ConfigError(
             f'{cfg.filename}: its test pipeline neither resizes nor crops, so there is no size to change; '
@@ -75,14 +161,14 @@ def _side(cfg: Config) -> int | None:
     """Return the shorter side that the test pipeline leaves; None if it leaves images as they are."""
     sides = []
     for dataset in iter_unwrapped(cfg.test_dataloader.dataset):
-        values = [step[key] for step in dataset.pipeline for key in SIZED if key in step]
+        values = [step[key] for step in dataset['pipeline'] for key in SIZED if key in step]
         sides += [value if isinstance(value, int) else min(value) for value in values[-1:]]
     return min(sides, default=None)
 
 
 def _scale(cfg: Config, factor: float) -> None:
     """Multiply the sizes of the test pipeline, of sliding windows and of what images are padded to, in place."""
-    steps = [step for data in iter_unwrapped(cfg.test_dataloader.dataset) for step in data.pipeline]
+    steps = [step for data in iter_unwrapped(cfg.test_dataloader.dataset) for step in data['pipeline']]
     preprocessor = preprocessor_of(cfg)
     for nodes, keys in ((steps, SIZED), ([cfg.model.get('test_cfg') or {}], WINDOW), ([preprocessor], ('size',))):
         for node in nodes:
@@ -226,9 +312,7 @@ def build_report(
     """
     measured: dict[str, dict[int, dict[str, float]]] = {}
     for model in models:
-        seeds = measured.setdefault(model.arm, {})
-        match = re.search(r'/seed_(\d+)$', model.name)
-        seeds[int(match[1]) if match else len(seeds) + 1] = {
+        measured.setdefault(model.arm, {})[model.seed] = {
             at(name, size): points(name, value)
             for size, metrics in results[model.name].items()
             for name, value in metrics.items()
@@ -265,9 +349,7 @@ def _cell(entry: Average | None) -> str:
 
 def draw_sweep(report: Report, metric: str, sizes: Sequence[float], unit: str, path: Path) -> None:
     """Draw a metric over the sizes, a line an arm; bars are the intervals."""
-    figure = Figure(figsize=(8, 4.8), layout='constrained')
-    axes = figure.subplots()
-    tidy(axes)
+    figure, axes = new_axes((8, 4.8))
     for place, result in enumerate(report.results):
         found = result.summary.last.metrics
         drawn = {size: entry for size in sizes if (entry := found.get(at(metric, size))) and entry.mean is not None}

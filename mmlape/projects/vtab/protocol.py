@@ -13,20 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
-import pandas as pd
 from mmengine.config import Config
 
-from mmlape.console.page import Section
-from mmlape.console.tables import text_table
 from mmlape.errors import DataError
-from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n, number, summarise
+from mmlape.lab.experiments.averages import Average, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.multi_seed import print_plan
 from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
 from mmlape.lab.experiments.report import Report, average, build
 from mmlape.lab.experiments.scheduler import Scheduler
-from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.extension import PaperFigures, Quotation
 from mmlape.lab.inference.evaluator import test
 from mmlape.lab.runs.record import checkpoints
@@ -206,22 +203,13 @@ def _prune(result: SetResult, options: Options) -> None:
                 path.unlink()
 
 
-@dataclass(frozen=True)
-class Mean:
-    """The mean over the sets of a group, or over 'all'."""
+class Mean(NamedTuple):
+    """The mean over the sets of a group, or over all."""
 
-    name: str
-    sets: tuple[str, ...]
-    left_out: tuple[str, ...]  # the sets of the group that it is not over
+    title: str  # its name, and over how many sets: 'mean of natural, 6 of 7 sets'
     test: dict[int, float]  # the mean test accuracy by seed; empty without a set
     # the mean of the paper's figures over the same sets; None if one of them has none
     paper: float | None
-
-    @property
-    def title(self) -> str:
-        """Its name, and over how many sets: 'mean of natural, 6 of 7 sets'."""
-        total = len(self.sets) + len(self.left_out)
-        return f'mean of {self.name}, {len(self.sets)} of {total} sets'
 
 
 def means(results: Sequence[SetResult], sets: VtabSets) -> list[Mean]:
@@ -231,10 +219,10 @@ def means(results: Sequence[SetResult], sets: VtabSets) -> list[Mean]:
     found = []
     for group in [*dict.fromkeys(sets.groups.values()), 'all']:
         members = [name for name, own in sets.groups.items() if group in (own, 'all')]
-        have = tuple(name for name in members if name in values)
+        have = [name for name in members if name in values]
         by_seed = {seed: fmean(values[name][seed] for name in have) for seed in (values[have[0]] if have else ())}
         figure = fmean(paper[name] for name in have) if have and paper.keys() >= {*have} else None
-        found.append(Mean(group, have, tuple(name for name in members if name not in values), by_seed, figure))
+        found.append(Mean(f'mean of {group}, {len(have)} of {len(members)} sets', by_seed, figure))
     return found
 
 
@@ -265,12 +253,10 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         measured=measured,
         paper=PaperFigures(quotations=(quoted,) if figures and sets.model else ()),
     )
-    report = build([arm], 'VTAB-1k', notes=tuple(_notes(results, averages, options, sets)))
-    table = sets_table(report, results, averages, sets.model if figures else None)
-    return replace(report, first=(Section('table', table),))
+    return build([arm], 'VTAB-1k', notes=tuple(_notes(results, options, sets)))
 
 
-def _notes(results: Sequence[SetResult], averages: Sequence[Mean], options: Options, sets: VtabSets) -> Iterator[str]:
+def _notes(results: Sequence[SetResult], options: Options, sets: VtabSets) -> Iterator[str]:
     """Yield how the results came about, and what is left out, a sentence each."""
     rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
     seeds = ', '.join(map(str, options.seeds))
@@ -287,41 +273,11 @@ def _notes(results: Sequence[SetResult], averages: Sequence[Mean], options: Opti
     for result in results:
         if result.test and result.reason:
             yield f'{result.vtab_set.name}: {result.reason}.'
-    reasons = {result.vtab_set.name: result.reason for result in results if not result.test}
-    reasons |= dict(sets.absent)
-    left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in averages[-1].left_out]
+    reasons = dict.fromkeys(sets.groups, 'not asked for') | dict(sets.absent)
+    reasons |= {result.vtab_set.name: result.reason for result in results}
+    tested = {result.vtab_set.name for result in results if result.test}
+    left_out = [f'{name} ({reason})' for name, reason in reasons.items() if name not in tested]
     if left_out:
         yield f'In no mean: {"; ".join(left_out)}.'
     if sets.model and any(entry.figure is not None for entry in sets.sets):
         yield (f"The paper's figures are for {sets.model}, not measured by us; means are over the same sets as ours.")
-
-
-def sets_table(
-    report: Report, results: Sequence[SetResult], averages: Sequence[Mean], model: str | None
-) -> pd.DataFrame:
-    """Build the table of VTAB: a row a set with its rate, then a row a mean.
-
-    ``model`` is that of the paper's figures; None without them.
-    """
-    found = report.results[0].summary.last.metrics
-    rows = []
-    for result in results:
-        entry = result.vtab_set
-        rate, validation = DASH, DASH
-        if result.rate is not None:
-            rate, validation = f'{result.rate:g}', number(result.validation[result.rate].mean)
-        cells = _cells(found.get(entry.name), entry.figure)
-        rows.append((entry.name, entry.group, rate, validation, *cells))
-    for mean in averages:
-        rows.append((mean.title, '', '', '', *_cells(found.get(mean.title), mean.paper)))
-    columns = ['set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL]
-    table = text_table([*columns, f"{model}, paper's", 'difference'], rows, 2)
-    return table if model else table.iloc[:, :-2]
-
-
-def _cells(test: Average | None, paper: float | None) -> tuple[str, ...]:
-    """Return mean with deviation and n, interval, the paper's figure and the difference from it."""
-    difference = None
-    if test is not None and test.mean is not None and paper is not None:
-        difference = test.mean - paper
-    return mean_std_n(test), interval(test), number(paper, '.1f'), number(difference, '+.2f')
