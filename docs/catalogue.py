@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import yaml
 
 from mmlape.lab.experiments.report.arms import paper_figures
-from mmlape.lab.studies.study_file import read_study
+from mmlape.lab.studies import read_study
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r'(<!-- made from metafile\.yml by docs/catalogue\.py -->\n).*?(<!-- end -->\n)', re.DOTALL)

@@ -302,11 +302,7 @@ COMMANDS_CALLED = {
         },
     ),
     'list-studies': Command(
-        '',
-        {
-            'mmlape.lab.studies.study_file.packaged_studies': [SimpleNamespace(name='one')],
-            'fnmatch.fnmatchcase': False,
-        },
+        '', {'mmlape.lab.studies.packaged_studies': [SimpleNamespace(name='one')], 'fnmatch.fnmatchcase': False}
     ),
     'list-models': Command('', of_modules('list_models') | {'mmlape.models.model_names.list_models': []}),
     'print-params': Command(
@@ -359,9 +355,7 @@ COMMANDS_CALLED = {
         '--out o',
     ),
     'demo': Command('', {'mmlape.lab.experiments.demo.run_demo': None}),
-    'doctor': Command(
-        '', {'mmlape.lab.environment.doctor.stack_problems': [], 'mmlape.lab.environment.packages.installed': None}
-    ),
+    'doctor': Command('', {'mmlape.lab.environment.stack_problems': [], 'mmlape.lab.environment.installed': None}),
     'install-ops': Command(
         '', {'mmlape.openmmlab.mmcv_ops.installed_ops': None, 'mmlape.openmmlab.mmcv_ops.install_ops': 'file'}
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from mmlape.lab.environment.packages import LOCK, locked
+from mmlape.lab.environment import LOCK, locked
 
 try:
     import tomllib

@@ -21,7 +21,7 @@ from mmlape.errors import CheckpointError, DataError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.experiments.averages import average_values
-from mmlape.lab.studies.study_file import read_study
+from mmlape.lab.studies import read_study
 from mmlape.projects.vtab import protocol as vtab
 from mmlape.projects.vtab.protocol import METRIC, Options, SetResult, build_report, choose, evaluate, means
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
@@ -64,7 +64,7 @@ def checkpoint(tmp_path_factory):
 def test_the_sets_are_vtabs():
     found = {group: {} for group in PUBLISHED}
     for name, arm in ARMS.items():
-        cfg = load_config(STUDY.reference(arm))
+        cfg = load_config(arm.config)
         found[cfg.vtab.group][Path(cfg.data_root).name] = cfg.model.head.num_classes
         assert (cfg.vtab.name, cfg.vtab.group) == (name, GROUPS[name])
         assert cfg.model.data_preprocessor.num_classes == cfg.model.head.num_classes

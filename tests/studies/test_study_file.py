@@ -15,7 +15,7 @@ from mmlape.lab.config.stored_config import prediction_parts
 from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
 from mmlape.lab.experiments.report.arms import index_entry
-from mmlape.lab.studies.study_file import find_arm, is_study, read_study
+from mmlape.lab.studies import find_arm, is_study, read_study
 
 STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))
 GRID = """
@@ -96,14 +96,14 @@ def test_an_arm_is_found_by_what_a_run_records(config, suffix, tmp_path, monkeyp
     file.write_text(GRID.replace('tiny.py', str(config)))
     study = read_study(file)
     for arm in study.arms:
-        for name in (study.reference(arm), study.config_file(arm)):
+        for name in (arm.config, study.config_file(arm)):
             assert find_arm(name) == (study, arm)
     with pytest.raises(ConfigError, match=f'did you mean .*dpn-table6{suffix}'):
         read_study(file.with_name('dpn-tabel6.yml'))
     monkeypatch.chdir(tmp_path)
     packaged = read_study('mmlape::studies/dpn-table6.yml')
     first = packaged.arms[0]
-    assert find_arm(packaged.reference(first))[0].title == packaged.title != study.title
+    assert find_arm(first.config)[0].title == packaged.title != study.title
     assert find_arm(f'studies/dpn-table6{suffix}:dual')[0].title == study.title
 
 
@@ -244,7 +244,7 @@ def test_every_arm_resolves_and_a_figure_has_one_home(path, monkeypatch):
         monkeypatch.setattr(config_module, '_read', load)
     seen = {}
     for arm in study.arms:
-        cfg = load_config(study.reference(arm))
+        cfg = load_config(arm.config)
         if 'tokenizer' not in cfg.model:  # whose vocabulary is a file
             prediction_parts(cfg.to_dict())  # a model of it can be published
         text = str({key: value for key, value in cfg.to_dict().items() if key not in ('vtab', 'data_root')})

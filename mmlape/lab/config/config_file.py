@@ -22,7 +22,7 @@ from mmlape.lab.config.known_keys import SIZES, check_keys, check_override
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.registry import SCOPE, class_of, with_names
 from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
-from mmlape.lab.studies.study_file import is_study, read_arm
+from mmlape.lab.studies import is_study, read_arm
 from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
 
 adapt_mmengine()

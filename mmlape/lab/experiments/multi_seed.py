@@ -13,7 +13,6 @@ from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.planning import (
-    Arm,
     PlannedRun,
     Study,
     processes_of,
@@ -25,7 +24,7 @@ from mmlape.lab.experiments.report.arms import paper_figures
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.until import UntilStudy, as_json, exit_status
 from mmlape.lab.runs.run import read_seeds, seed_folder, write_order
-from mmlape.lab.studies.study_file import is_study, read_arm
+from mmlape.lab.studies import Arm, is_study, read_arm
 from mmlape.lab.training.optim import check_precision
 from mmlape.openmmlab.mim import mim_root
 

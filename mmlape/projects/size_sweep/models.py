@@ -9,7 +9,7 @@ from mmlape.errors import CheckpointError, ConfigError, DataError
 from mmlape.lab.config.config_file import config_name
 from mmlape.lab.inference.trained_model import Trained, open_trained
 from mmlape.lab.runs.run import Run, read_arms
-from mmlape.lab.studies.study_file import is_study, read_study
+from mmlape.lab.studies import is_study, read_study
 
 
 class Swept(NamedTuple):

@@ -17,13 +17,13 @@ from statistics import fmean
 import pandas as pd
 from mmengine.config import Config
 
-from mmlape.console.page import Section
+from mmlape.console.page import Element
 from mmlape.console.tables import text_table
 from mmlape.errors import DataError
 from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n, number, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.multi_seed import print_plan
-from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
+from mmlape.lab.experiments.planning import PlannedRun, Study
 from mmlape.lab.experiments.report import Report, average, build
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.statistics import INTERVAL
@@ -31,6 +31,7 @@ from mmlape.lab.extension import PaperFigures, Quotation
 from mmlape.lab.inference.evaluator import test
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import Run, read_seeds
+from mmlape.lab.studies import Arm
 from mmlape.lab.training.optim import check_precision, quiet_logger
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
 
@@ -267,7 +268,7 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
     )
     report = build([arm], 'VTAB-1k', notes=tuple(_notes(results, averages, options, sets)))
     table = sets_table(report, results, averages, sets.model if figures else None)
-    return replace(report, first=(Section('table', table),))
+    return replace(report, first=(Element(table),))
 
 
 def _notes(results: Sequence[SetResult], averages: Sequence[Mean], options: Options, sets: VtabSets) -> Iterator[str]:

@@ -8,7 +8,7 @@ tables hold the numbers.
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmlape.console.page import Section
+from mmlape.console.page import Element
 from mmlape.console.tables import write_csv
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_json
@@ -60,7 +60,7 @@ def report_work_dir(
     baseline: str | None = None,
     metrics: Sequence[str] | None = None,
     allow_software: bool = False,
-    first: Sequence[Section] = (),
+    first: Sequence[Element] = (),
     usual: str | None = None,
 ) -> tuple[Report, list[Path]]:
     """Average and compare the arms below a work dir, and write the report.

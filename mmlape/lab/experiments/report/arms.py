@@ -11,7 +11,7 @@ from mmlape.lab.extension import PaperFigures, PaperModel, Quotation, first_answ
 from mmlape.lab.runs.identity import recorded_model
 from mmlape.lab.runs.run import Run
 from mmlape.lab.runs.schema import Cost, Identity
-from mmlape.lab.studies.study_file import StudyArm, StudyFile, find_arm
+from mmlape.lab.studies import Arm, StudyFile, find_arm
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def index_entry(config: str, parameters: int | None = None) -> PaperFigures | No
     return None if parameters and entry.parameters not in (None, parameters) else entry
 
 
-def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
+def paper_figures(study: StudyFile, arm: Arm) -> dict[str, str]:
     """Return the figures of a study's paper for an arm by the paper's metric, as printed.
 
     Those of an arm that is its base are in the metafile of that config.
