@@ -402,7 +402,8 @@ def plain(value):
     if isinstance(value, list | tuple):
         return list(map(plain, value))
     if dataclasses.is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        values = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        value = {name: one for name, one in values.items() if one not in ('', {}, None)}
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     return f'<{type(value).__name__}>'

@@ -79,7 +79,7 @@ def test_the_sets_are_vtabs():
 
 def test_recipe():
     """2,500 steps of 512, of SGD without decay: the rate rises for 200 steps, then falls as half a cosine to 0."""
-    cfg = load_config(STUDY.reference(ARMS['dtd']))
+    cfg = load_config(ARMS['dtd'].config)
     assert (cfg.train_cfg.max_iters, cfg.train_dataloader.batch_size) == (2500, 512)
     assert cfg.optim_wrapper.clip_grad == dict(max_norm=1.0)
     chosen = dict(cfg.optim_wrapper.optimizer)
