@@ -65,7 +65,9 @@ def test_last_and_best_evaluations_are_compared_apart(tmp_path):
     assert found['best'].welch.mean == found['best'].paired.mean == -2.0 and found['best'].welch.n == (3, 3)
     assert made.result('new').identity.total_batch == 8
     assert document.setting_lines(made) == ['plain → new: model.backbone.pe_joining "default" → "lape"']
-    told = [part.content[1].content for part in document._differences(made, tmp_path) if isinstance(part.content, list)][:2]
+    told = [
+        part.content[1].content for part in document._differences(made, tmp_path) if isinstance(part.content, list)
+    ][:2]
     # pairs at the best evaluation differ by the same, and have no p
     assert ['1 of 1 by Welch, 1 by pairs' in told[0], '1 of 1 by Welch, 0 by pairs' in told[1]] == [True, True]
 

@@ -30,9 +30,9 @@ from mmlape.lab.runs.identity import (
     provenance,
     software_differences,
 )
-from mmlape.lab.runs.locks import lock_holder, take_lock
-from mmlape.lab.runs.record import checkpoints, running_in
-from mmlape.lab.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
+from mmlape.lab.runs.locks import take_lock
+from mmlape.lab.runs.record import checkpoints
+from mmlape.lab.runs.run import Run, holder, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 from mmlape.lab.runs.schema import ENDED, Identity
 from mmlape.lab.studies import Arm, check_arm_name, is_study, read_study
 from mmlape.lab.training.plan import missing_weights, plan_run
@@ -151,10 +151,6 @@ class PlannedRun:
                 f'cannot write into {lock.parent} ({error.strerror}): give another --work-dir'
             ) from error
 
-    def holder(self) -> dict | None:
-        """Return which process trains or starts it now; None if none does."""
-        return running_in(self.folder) or lock_holder(start_lock(self.folder))
-
 
 @dataclass
 class Study:
@@ -248,9 +244,8 @@ class Study:
         refusal = self._refusal(planned)
         if refusal:
             return replace(planned, reason=refusal)
-        holder = planned.holder()
-        if holder:
-            return replace(planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}')
+        if other := holder(folder):
+            return replace(planned, action='watch', reason=f'process {other["pid"]} on {other["host"]}')
         state = planned.run.state
         action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
         reasons = [planned.run.outcome] if state in (*ENDED, 'broken') or planned.run.partial else []

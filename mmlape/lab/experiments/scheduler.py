@@ -12,7 +12,7 @@ from mmlape.console.terminal import clock
 from mmlape.lab.experiments.launchers import Job, Launcher
 from mmlape.lab.experiments.planning import PlannedRun, require_startable
 from mmlape.lab.runs.failures import diagnose, last_part, log_tail, oom_kills, record_diagnosis
-from mmlape.lab.runs.run import Run, read_run
+from mmlape.lab.runs.run import Run, holder, read_run
 from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record
 
 
@@ -173,7 +173,7 @@ class Scheduler:
     def _check_watched(self) -> None:
         """Handle the runs that others have finished, failed or abandoned."""
         for planned in list(self.watched):
-            if planned.holder():
+            if holder(planned.folder):
                 continue
             self.watched.remove(planned)
             run = read_run(planned.folder, planned.run.seed)
