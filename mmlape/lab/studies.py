@@ -137,13 +137,12 @@ class StudyFile(_Texts):
         """Return the file that an arm would be as a config: beside the study, named after both."""
         return str(Path(self.file).with_name(f'{self.name}-{arm.name}.py'))
 
-    def choose(self, names: Iterable[str]) -> list[Arm]:
-        """Return arms by name, in this order, or raise ConfigError."""
+    def arm(self, name: str) -> Arm:
+        """Return an arm by its name, or raise ConfigError."""
         by_name = {arm.name: arm for arm in self.arms}
-        for name in names:
-            if name not in by_name:
-                raise ConfigError(f"{self.file} has no arm '{name}'; {similar_to(name, by_name)}")
-        return [by_name[name] for name in names]
+        if name not in by_name:
+            raise ConfigError(f"{self.file} has no arm '{name}'; {similar_to(name, by_name)}")
+        return by_name[name]
 
 
 def is_study(path: str | Path) -> bool:
@@ -161,7 +160,7 @@ def read_study(path: str | Path) -> StudyFile:
     if match is None:
         raise ConfigError(f'{path} is no study file: its name ends with .yml')
     study = _read(match['file'])
-    return study if match['arm'] is None else replace(study, arms=tuple(study.choose([match['arm']])))
+    return study if match['arm'] is None else replace(study, arms=(study.arm(match['arm']),))
 
 
 def read_arm(path: str | Path) -> tuple[StudyFile, Arm]:

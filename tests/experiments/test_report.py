@@ -10,6 +10,9 @@ import pandas as pd
 import pytest
 import synthetic
 from each import each
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import examples
 from synthetic import settings, write_log, write_run, write_study
 from told import keep_figures
 
@@ -20,6 +23,7 @@ from mmlape.files import write_json
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.report import average, build, document, write_report
 from mmlape.lab.experiments.report.arms import index_entry
+from mmlape.lab.experiments.report.tables import _seeds
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms
@@ -70,6 +74,16 @@ def test_last_and_best_evaluations_are_compared_apart(tmp_path):
     ][:2]
     # pairs at the best evaluation differ by the same, and have no p
     assert ['1 of 1 by Welch, 1 by pairs' in told[0], '1 of 1 by Welch, 0 by pairs' in told[1]] == [True, True]
+
+
+@examples(max_examples=100)
+@given(st.lists(st.integers(0, 8), unique=True))
+def test_a_row_of_seeds_is_read_back(seeds):
+    """Three and more without a gap are named by the first and the last of them, in whatever order they are given."""
+    first, *last = _seeds(seeds).split(' to ')
+    found = range(int(first), int(*last) + 1) if last else [int(seed) for seed in filter(None, first.split(', '))]
+    assert sorted(found) == sorted(seeds) and (last or list(found) == seeds)
+    assert bool(last) == (len(seeds) > 2 and max(seeds) - min(seeds) == len(seeds) - 1)
 
 
 def test_whom_an_arm_is_compared_with(tmp_path):

@@ -61,7 +61,7 @@ def test_a_grid_has_its_arms_on_every_base(grid):
     assert [arm.name for arm in study.arms] == ['dual', 'dual-flat', 'rms', 'rms-flat', 'irpe-flat']
     assert (study.name, study.title, study.seeds, study.metric) == ('grid', 'Parts of a norm', (4, 5), 'mIoU')
     assert (study.paper, study.table, study.runs) == ('DPN (TMLR 2023)', 'Table 6', 'not stated')
-    deep, flat = study.choose(['rms', 'rms-flat'])
+    deep, flat = study.arm('rms'), study.arm('rms-flat')
     assert [arm.figure for arm in (deep, flat)] == ['80.50', '-0.1'], 'as they are printed'
     assert [arm.relative_to for arm in (deep, flat)] == ['dual', 'dual-flat']
     assert [arm.title for arm in (deep, flat)] == ['RMSNorm, deep', 'RMSNorm, Flat']

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from mmlape.console.page import Element, write_page
+from mmlape.console.page import Element
 from mmlape.console.tables import latex_table, markdown_table, markdown_text
 from mmlape.files import write_text
 from mmlape.lab.evaluation.metric_names import label
@@ -16,7 +16,7 @@ from mmlape.lab.experiments.report import tables
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.figures import draw_curves, plot_classes, plot_differences, plot_fractions
 from mmlape.lab.experiments.report.report_content import Report
-from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.lab.experiments.statistics import CONFIDENCE, INTERVAL, LEAST
 from mmlape.lab.extension import Quotation, extensions
 from mmlape.lab.runs.identity import named_differences
 from mmlape.lab.runs.schema import RunRecord
@@ -208,11 +208,6 @@ def _classes(report: Report, folder: Path) -> Iterator[Element]:
         yield _details(f'{caption}: {len(group)} classes', Element(file, caption), *about)
 
 
-def write_html(report: Report, parts: dict[str, list[Element]], path: Path) -> Path:
-    """Write a report as a page."""
-    return write_page(report.title, parts, OPEN, path)
-
-
 def write_markdown(report: Report, parts: dict[str, list[Element]], path: Path) -> Path:
     """Write a report as Markdown; links to figures are relative, so its folder can be moved."""
     blocks = [f'# {markdown_text(report.title)}']
@@ -227,7 +222,9 @@ def write_latex(report: Report, folder: Path) -> list[Path]:
     r"""Write ``tables.tex``, for ``\input`` in a paper, and ``report.tex``, a document around it."""
     lines = ['% needs \\usepackage{array,booktabs,graphicx}']
     lines += [f'% note: {" ".join(line.split())}' for line in paper(report)]
-    results = tables.without_intervals(tables.results_table(report))
+    results = tables.results_table(report)
+    # no page of paper has room for intervals
+    results = results.drop(columns=[name for name in results if name.endswith(INTERVAL)])
     best = LAST_AND_BEST if report.has_best else ''
     lines.append(latex_table(results, f'{report.title}. {best}Mean ± sample standard deviation (n) in points.'))
     for which in EVALUATIONS:
@@ -249,7 +246,8 @@ def _markdown(part: Element, folder: Path) -> str:
     if isinstance(content, Path):
         link = quote(os.path.relpath(content, folder).replace(os.sep, '/'))
         return f'**{caption}**\n\n![{caption}]({link})'
+    items = [_markdown(one, folder) if isinstance(one, Element) else f'- {markdown_text(one)}' for one in content]
     if isinstance(content[0], Element):
-        return '\n\n'.join([f'### {caption}', *(_markdown(one, folder) for one in content)])
-    lines = '\n'.join(f'- {markdown_text(line)}' for line in content)
+        return '\n\n'.join([f'### {caption}', *items])
+    lines = '\n'.join(items)
     return f'**{caption}**\n\n{lines}' if caption else lines
