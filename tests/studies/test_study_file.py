@@ -16,7 +16,7 @@ from mmlape.lab.config.stored_config import prediction_parts
 from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
 from mmlape.lab.experiments.report.arms import index_entry
-from mmlape.lab.studies import find_arm, is_study, read_study
+from mmlape.lab.studies import Arm, find_arm, is_study, read_study
 
 STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))
 GRID = """
@@ -167,6 +167,7 @@ def test_arms_of_studies_and_configs(grid, config):
     assert [arm.name for arm in choose(arms, ['rms*', 'dual'])] == ['dual', 'rms', 'rms-flat']
     with pytest.raises(ConfigError, match="--arms: no arm 'rm'; there are: dual"):
         choose(arms, ['rm'])
+    assert Arm.of('mmlape::segmenter/some.py').name == 'some'
     arms, seeds, work_dir = read_arms([f'{grid}:rms', str(config)])
     assert [arm.name for arm in arms] == ['rms', 'tiny'] and work_dir == 'work_dirs'
     other = grid.with_name('other.yml')
