@@ -337,7 +337,7 @@ def test_each_option_arrives_where_it_belongs(calls_of, tmp_path):
     assert_told('options', '\n'.join(told[1:]), folder=tmp_path)
 
 
-def test_an_option_that_would_do_nothing_is_refused(monkeypatch, tmp_path, capsys):
+def test_an_option_that_would_do_nothing_or_has_no_such_value_is_refused(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr('signal.signal', lambda *_: None)
     (tmp_path / 'a.py').touch()
@@ -347,7 +347,7 @@ def test_an_option_that_would_do_nothing_is_refused(monkeypatch, tmp_path, capsy
         assert status in ('status 1', 'status 2') and [path.name for path in tmp_path.iterdir()] == ['a.py']
         return errors.splitlines()[-1:]
 
-    assert_calls_told('unused-options', refused)
+    assert_calls_told('refused-options', refused)
 
 
 def test_an_unknown_option_of_any_command_is_one_line_behind_its_usage(capsys):

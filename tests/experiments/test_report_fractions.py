@@ -59,16 +59,6 @@ def test_arms_are_compared_on_the_same_images(work_dir):
     assert report.title_of(name_of('dual', '1/16'), name_of('none', '1/16')).endswith('1/16 of the images')
 
 
-def test_a_series_is_of_the_last_evaluations(tmp_path):
-    for share in ('1/4', '1'):
-        part = {} if share == '1' else dict(data_fraction=dict(share=share, seed=0))
-        chosen = settings('default', 'none', 'deit-base', 'FCNHead', **part)
-        for number in range(3):
-            write_run(tmp_path / name_of('none', share), number, 40.0 + number, 60.0 + number, chosen=chosen)
-    (one,) = series_of(report_of(tmp_path))
-    assert [arm.summary.last.metrics[one.metric].mean for arm in one.arms.values()] == [41.0, 41.0]
-
-
 def test_series_of_other_subsets_stay_apart(tmp_path):
     for seed, suffix in ((0, ''), (1, '-other')):
         write_arm(tmp_path, 'none', '1/4', seed, suffix)
