@@ -44,9 +44,9 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
 
 def write_data(report: Report, folder: Path) -> list[Path]:
     """Write ``report.json``, and its views ``values.csv``, ``estimates.csv`` and ``comparisons.csv``."""
-    files = [folder / 'report.json']
-    write_json(files[0], report_data(report))
-    for name, rows in csv_rows(report).items():
+    files, content = [folder / 'report.json'], report_data(report)
+    write_json(files[0], content)
+    for name, rows in csv_rows(content).items():
         files.append(folder / f'{name}.csv')
         write_csv(files[-1], CSV_COLUMNS[name], rows)
     return files
