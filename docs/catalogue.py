@@ -119,7 +119,7 @@ def table() -> str:
         for arm in study.arms:
             base = arm.base.removeprefix('mmlape::')
             joining = _joining(arm.overrides) or ('lape' if 'lape' in re.split('[-_]', base) else 'default')
-            printed = ', '.join(f'{value} {metric}' for metric, value in paper_figures(study, arm).items())
+            printed = ', '.join(f'{value} {metric}' for metric, value in paper_figures(arm).items())
             relative = f' vs {arm.relative_to}' if arm.relative_to else ''
             quoted = f'{printed}{relative} ({study.paper.partition(" (")[0]})' if printed else ''
             collection = known[_config_name(base)]['In Collection']

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mmlape.errors import ConfigError, similar_to
-from mmlape.lab.decoding import Closed, FieldRule, Seed, UnfitError, decoded
+from mmlape.lab.decoding import UNSTORED, Closed, FieldRule, Seed, UnfitError, decoded
 from mmlape.lab.extension import extensions
 from mmlape.openmmlab.mim import PREFIX, mim_root
 
@@ -52,6 +52,22 @@ def check_arm_name(name: str) -> None:
             f"arm '{name}': a name consists of letters, digits, '_', '-', '+' and '.', and does not "
             "begin with '-' or '.'"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyText:
+    """What a study says of itself."""
+
+    # as the user named it: a path, or ``mmlape::studies/NAME.yml``
+    file: str = field(default='', metadata=UNSTORED)
+    title: str = ''  # what is compared; by default the name of the file
+    paper: str = ''  # whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures
+    table: str = ''  # which table or section of the paper
+    runs: str = 'not stated'  # how many runs a figure is of, as the paper says it
+    # what they were measured on; without a paper, what the arms are trained on
+    dataset: str = ''
+    metric: str = 'top-1'  # what they are, as metafiles name it: 'top-1'
+    time: str = ''  # what all runs take, and on what; empty if it is not known
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,13 @@ class Arm:
     also: Mapping[str, str] = field(default_factory=dict)
     # values of the keys that an extension reads
     extra: Mapping[str, Any] = field(default_factory=dict)
+    study: StudyText = StudyText()  # what its study says of itself
+
+    @property
+    def config_file(self) -> str:
+        """The file that an arm of a study would be as a config: beside the study, named after both."""
+        file = Path(self.study.file)
+        return str(file.with_name(f'{file.stem}-{self.name}.py'))
 
     @classmethod
     def of(cls, config: str | Path, cfg_options: Sequence[str] = ()) -> 'Arm':
@@ -89,24 +112,9 @@ class Arm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Texts:
-    """What a study says of itself."""
-
-    title: str = ''  # what is compared; by default the name of the file
-    paper: str = ''  # whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures
-    table: str = ''  # which table or section of the paper
-    runs: str = 'not stated'  # how many runs a figure is of, as the paper says it
-    # what they were measured on; without a paper, what the arms are trained on
-    dataset: str = ''
-    metric: str = 'top-1'  # what they are, as metafiles name it: 'top-1'
-    time: str = ''  # what all runs take, and on what; empty if it is not known
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyFile(_Texts):
+class StudyFile(StudyText):
     """A study as its file describes it."""
 
-    file: str  # as the user named it: a path, or ``mmlape::studies/NAME.yml``
     arms: tuple[Arm, ...]  # all arms, row by row: an arm of the file on each of its bases
     seeds: tuple[int, ...] = ()  # what every arm is trained with; empty if the file has none
 
@@ -132,10 +140,6 @@ class StudyFile(_Texts):
     def name(self) -> str:
         """The name of the file."""
         return Path(self.file).stem
-
-    def config_file(self, arm: Arm) -> str:
-        """Return the file that an arm would be as a config: beside the study, named after both."""
-        return str(Path(self.file).with_name(f'{self.name}-{arm.name}.py'))
 
     def arm(self, name: str) -> Arm:
         """Return an arm by its name, or raise ConfigError."""
@@ -163,8 +167,8 @@ def read_study(path: str | Path) -> StudyFile:
     return study if match['arm'] is None else replace(study, arms=(study.arm(match['arm']),))
 
 
-def read_arm(path: str | Path) -> tuple[StudyFile, Arm]:
-    """Return the arm that ``FILE.yml:ARM`` names, with its study.
+def read_arm(path: str | Path) -> Arm:
+    """Return the arm that ``FILE.yml:ARM`` names.
 
     ConfigError for a path without ARM.
     """
@@ -173,25 +177,24 @@ def read_arm(path: str | Path) -> tuple[StudyFile, Arm]:
         arms = ', '.join(arm.name for arm in study.arms)
         example = f'{path}:{study.arms[0].name}'
         raise ConfigError(f'{path} is a study: name one of its arms, as {example} (of {arms})')
-    return study, study.arms[0]
+    return study.arms[0]
 
 
-def find_arm(config: str) -> tuple[StudyFile, Arm] | None:
-    """Return the study and the arm that a run was trained on; None for another config.
+def find_arm(config: str) -> Arm | None:
+    """Return the arm of a study that a run was trained on; None for another config.
 
     Args:
         config: What the run's record names as its study, ``FILE.yml:ARM``; or as its config, in
-            records of older versions, which is what ``StudyFile.config_file`` returns. A study that
+            records of older versions, which is what `Arm.config_file` is. A study that
             is not in its place any more is looked for among those of this package.
     """
     folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
     beside = [] if str(config).startswith(PREFIX) else [Path(folder)]
     for place in (*beside, _packaged()):
         for file in _study_files(place, name):
-            study = read_study(file)
-            for arm in study.arms:
+            for arm in read_study(file).arms:
                 if name.removesuffix('.py') in (f'{file.name}:{arm.name}', f'{file.stem}-{arm.name}'):
-                    return study, arm
+                    return arm
     return None
 
 
@@ -253,7 +256,7 @@ class _Entry(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Study(_Texts, Closed):
+class _Study(StudyText, Closed):
     """The content of a file."""
 
     relative_to: Name | None = None
@@ -277,12 +280,13 @@ def _read(file: str) -> StudyFile:
         raise ConfigError(f'{file} is no text in UTF-8 ({error})') from error
     try:
         study: _Study = decoded(_Study, _parse(text, file) or {}, '')
-        arms = tuple(_arms(study, file, path.parent))
+        study = replace(study, file=file, title=study.title or path.stem)
+        about = {text.name: getattr(study, text.name) for text in fields(StudyText)}
+        arms = tuple(replace(arm, study=StudyText(**about)) for arm in _arms(study, path.parent))
         _check_arms(study, arms)
     except UnfitError as error:
         raise ConfigError(f'{file}: {error}') from None
-    texts = {text.name: getattr(study, text.name) for text in fields(_Texts)}
-    return StudyFile(file=file, arms=arms, seeds=tuple(study.seeds), **{**texts, 'title': study.title or path.stem})
+    return StudyFile(arms=arms, seeds=tuple(study.seeds), **about)
 
 
 def _parse(text: str, file: str) -> Any:
@@ -337,7 +341,7 @@ def _check_arms(study: _Study, arms: Iterable[Arm]) -> None:
             _require_known('relative_to', arm.relative_to, counts)
 
 
-def _arms(study: _Study, file: str, folder: Path) -> Iterator[Arm]:
+def _arms(study: _Study, folder: Path) -> Iterator[Arm]:
     """Yield each arm on each of its bases."""
     bases = _bases('', study.base, study.bases, folder)
     further = [key for one in extensions() for key in one.arm_keys]
@@ -372,7 +376,7 @@ def _arms(study: _Study, file: str, folder: Path) -> Iterator[Arm]:
             figure = figures.get(key)
             yield Arm(
                 name=name + suffix,
-                config=f'{file}:{name}{suffix}',
+                config=f'{study.file}:{name}{suffix}',
                 title=', '.join(filter(None, [title, str(base.title)])),
                 base=base.base,
                 base_name=key,

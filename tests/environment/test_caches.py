@@ -46,7 +46,7 @@ def test_studies(tmp_path):
     text = 'base: base.py\narms:\n  a: {overrides: {model.sizes: [5]}}\n'
     study = later(tmp_path / 'study.yml', text.encode(), 1)
     for wanted in ([5], [6]):
-        _, arm = studies.read_arm(f'{study}:a')
+        arm = studies.read_arm(f'{study}:a')
         assert load_config(f'{study}:a').model.sizes == arm.overrides['model.sizes'] == wanted
         arm.overrides['model.sizes'].append(0)
         assert load_config(f'{study}:a').model.sizes == wanted

@@ -30,6 +30,7 @@ from mmlape.commands import COMMANDS, fill_parser
 from mmlape.console.tables import text_table
 from mmlape.lab.experiments import averages  # noqa: F401  (whose imports match names, as `list-studies` does)
 from mmlape.lab.runs.schema import RunRecord
+from mmlape.lab.studies import StudyText
 
 
 def load(path, cfg_options=None):
@@ -199,7 +200,7 @@ def plain(value):
         return list(map(plain, value))
     if dataclasses.is_dataclass(value):
         values = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        value = {name: one for name, one in values.items() if one not in ('', {}, None)}
+        value = {name: one for name, one in values.items() if one not in ('', {}, None, StudyText())}
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     return f'<{type(value).__name__}>'

@@ -82,10 +82,10 @@ def test_an_arm_is_a_config(grid):
     assert other.model.backbone.arch.num_layers == 2 and other.optim_wrapper.optimizer.lr == 1e-4
     assert load_config(grid.with_name('tiny.py')).get('patch_norm') is None, 'the base stays'
     for name in (f'{grid}:rms-flat', cfg.filename):
-        study, arm = find_arm(name)
-        assert (study.title, arm.name) == ('Parts of a norm', 'rms-flat')
+        arm = find_arm(name)
+        assert (arm.study.title, arm.name) == ('Parts of a norm', 'rms-flat')
     assert find_arm(str(grid.with_name('tiny.py'))) is None and find_arm(f'{grid}:none') is None
-    assert find_arm('/gone/dpn-table6-rms-s16.py')[1].figure == '-0.1', "this package's studies are found anywhere"
+    assert find_arm('/gone/dpn-table6-rms-s16.py').figure == '-0.1', "this package's studies are found anywhere"
     assert not is_study('a.py') and is_study('mmlape::studies/irpe.yml') and is_study('a.yaml:b')
 
 
@@ -97,15 +97,15 @@ def test_an_arm_is_found_by_what_a_run_records(config, suffix, tmp_path, monkeyp
     file.write_text(GRID.replace('tiny.py', str(config)))
     study = read_study(file)
     for arm in study.arms:
-        for name in (arm.config, study.config_file(arm)):
-            assert find_arm(name) == (study, arm)
+        for name in (arm.config, arm.config_file):
+            assert find_arm(name) == arm
     with pytest.raises(ConfigError, match=f'did you mean .*dpn-table6{suffix}'):
         read_study(file.with_name('dpn-tabel6.yml'))
     monkeypatch.chdir(tmp_path)
     packaged = read_study('mmlape::studies/dpn-table6.yml')
     first = packaged.arms[0]
-    assert find_arm(first.config)[0].title == packaged.title != study.title
-    assert find_arm(f'studies/dpn-table6{suffix}:dual')[0].title == study.title
+    assert find_arm(first.config).study.title == packaged.title != study.title
+    assert find_arm(f'studies/dpn-table6{suffix}:dual').study.title == study.title
 
 
 def test_values_and_names_are_read_as_they_are_written(config):
@@ -138,7 +138,7 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
     path.write_text('base: variable.py\nseeds: [7, 3]\narms: {small: {variables: {SIDE: 16}}, usual: {}, us: {}}\n')
     assert [load_config(f'{path}:{arm}').model.backbone.img_size for arm in ('small', 'usual')] == [16, 32]
     assert 'SIDE' not in os.environ
-    assert find_arm(f'{path}:us')[1].name == 'us' and read_study(path).seeds == (7, 3)
+    assert find_arm(f'{path}:us').name == 'us' and read_study(path).seeds == (7, 3)
     monkeypatch.setenv('SIDE', '8')
     assert load_config(f'{path}:small').model.backbone.img_size == 16 and os.environ['SIDE'] == '8'
 

@@ -187,17 +187,17 @@ def _read_arm(path: str | Path) -> Config:
     The file is named as the arm's own config would be. MMEngine takes the values of ``{{$NAME:default}}`` from the
     environment.
     """
-    study, arm = read_arm(path)
+    arm = read_arm(path)
     try:
         logging.disable(logging.INFO)  # of a line for each variable
         with patch.dict(os.environ, arm.variables):
             base = _read(resolve_path(arm.base))
     except ConfigError as error:
-        raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
+        raise ConfigError(f'{arm.study.file}: arm {arm.name}: base: {error}') from error
     finally:
         logging.disable(logging.NOTSET)
-    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
-    return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
+    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{arm.study.file}: arm {arm.name}: overrides:')
+    return Config(base._cfg_dict, cfg_text=base.text, filename=arm.config_file)
 
 
 def _place(error: Exception) -> str:

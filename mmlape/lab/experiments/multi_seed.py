@@ -136,12 +136,12 @@ def print_arms(arms: Sequence[Arm]) -> None:
     for arm in arms:
         base, changes, figure = arm.config, list(arm.cfg_options), ''
         if is_study(arm.config):
-            study, planned = read_arm(arm.config)
+            planned = read_arm(arm.config)
             base = Path(planned.base).stem
             changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
-            printed = [f'{value} {metric}' for metric, value in paper_figures(study, planned).items()]
+            printed = [f'{value} {metric}' for metric, value in paper_figures(planned).items()]
             if printed:
-                printed[0] = f'{printed[0]}, {study.paper}, {study.table}'.rstrip(', ')
+                printed[0] = f'{printed[0]}, {planned.study.paper}, {planned.study.table}'.rstrip(', ')
             if planned.relative_to:
                 printed[0] += f', relative to {planned.relative_to}'
             figure = '\n'.join(printed)
