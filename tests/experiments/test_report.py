@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 from synthetic import settings, write_log, write_run, write_study
-from told import keep_figures
+from told import assert_calls_told, keep_figures
 
 from mmlape.cli import main
 from mmlape.console.figures import look, wrapped
@@ -196,26 +195,15 @@ def test_names_are_those_that_the_run_recorded(tmp_path):
 
 
 def test_arms_have_the_papers_names():
-    for config, words in each(
-        [
-            ('studies/lape-dpn.yml:segmenter-small-dpn', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
-            ('upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
-            ('mask_rcnn/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
-            ('linear/linear_vit-base-p16-dpn_4xb4-161664i_ade20k', ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN')),
-            ('deit/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
-            ('vit/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
-            ('detr/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
-            ('studies/irpe-detr.yml:none', ('DETR ResNet-50', 'ResNet-50', 'None')),
-            ('studies/irpe-detr.yml:none-product-k', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
-            ('detr/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
-            ('linear/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
-            ('upernet/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
-        ]
-    ):
+    """Of the model, of what it starts from, and of the method."""
+
+    def named(config):
         model = paper_model('x', collect(load_config(f'mmlape::{config}'), 1, 1, 8, 'recipe'))
-        assert (model.name, model.pretrained, model.method) == words
         assert model.plain == (model.method == 'Default')
-        assert paper_model('x', None).name == 'x'
+        return [f'{model.name} | {model.pretrained} | {model.method}']
+
+    assert paper_model('x', None).name == 'x'
+    assert_calls_told('paper-names', named)
 
 
 def test_curves_of_a_resumed_run_are_one_line(tmp_path):

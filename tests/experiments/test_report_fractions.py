@@ -10,10 +10,6 @@ from mmlape.lab.experiments.report.figures import series_of
 from mmlape.lab.runs.run import read_arms
 
 SHARES = ('1/16', '1/8', '1/4', '1/2', '1')
-PAPER = {
-    'none': ('27.3 ± 0.09', '32.6 ± 0.09', '36.9 ± 0.13', '40.8 ± 0.1', '45.6 ± 0.08'),
-    'dual': ('28.0 ± 0.21', '33.7 ± 0.11', '38.0 ± 0.11', '41.9 ± 0.09', '46.1 ± 0.11'),
-}
 PARAMETERS = dict(none=86_547_606, dual=86_550_678)
 SHIFTS = (0.3, -0.4, 0.1)
 
@@ -44,7 +40,7 @@ def report_of(work_dir):
 @pytest.fixture(scope='module')
 def work_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp('table5')
-    for stem in PAPER:
+    for stem in PARAMETERS:
         for share in SHARES:
             write_arm(folder, stem, share)
     return folder
