@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from packaging.requirements import Requirement
 
 from mmlape.errors import MMLaPEError, StackError
-from mmlape.lab.environment.packages import locked
+from mmlape.lab.environment import locked
 
 ROOTS = (
     'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'onedl-mmsegmentation', 'onedl-mmpretrain', 'deformops',

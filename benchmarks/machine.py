@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from mmlape.errors import ConfigError
-from mmlape.lab.environment.packages import PACKAGES
+from mmlape.lab.environment import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHERS = ('triton', 'deformops', 'numpy', 'transformers', 'mmlape')

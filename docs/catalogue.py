@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import yaml
 
 from mmlape.lab.experiments.report.arms import paper_figures
-from mmlape.lab.studies.study_file import read_study
+from mmlape.lab.studies import read_study
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r'(<!-- made from metafile\.yml by docs/catalogue\.py -->\n).*?(<!-- end -->\n)', re.DOTALL)
@@ -119,7 +119,7 @@ def table() -> str:
         for arm in study.arms:
             base = arm.base.removeprefix('mmlape::')
             joining = _joining(arm.overrides) or ('lape' if 'lape' in re.split('[-_]', base) else 'default')
-            printed = ', '.join(f'{value} {metric}' for metric, value in paper_figures(study, arm).items())
+            printed = ', '.join(f'{value} {metric}' for metric, value in paper_figures(arm).items())
             relative = f' vs {arm.relative_to}' if arm.relative_to else ''
             quoted = f'{printed}{relative} ({study.paper.partition(" (")[0]})' if printed else ''
             collection = known[_config_name(base)]['In Collection']

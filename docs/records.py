@@ -11,7 +11,7 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks.records import read_all  # noqa: E402
 from mmlape.console.quiet import printable  # noqa: E402
-from mmlape.lab.environment.packages import PACKAGES  # noqa: E402
+from mmlape.lab.environment import PACKAGES  # noqa: E402
 
 RESULTS = ROOT / 'docs' / 'results'
 PAGES = {

@@ -140,7 +140,7 @@ def _message(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in _OF_NO_FILE:
         return error.strerror
     if failed_import(error):
-        from mmlape.lab.environment.doctor import stack_error
+        from mmlape.lab.environment import stack_error
 
         unknown = f'{shown(error)}; `mmlape doctor` checks the installation, MMLAPE_DEBUG=1 shows the traceback'
         return str(stack_error(error) or unknown)

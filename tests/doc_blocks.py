@@ -27,7 +27,7 @@ from mmlape.commands import COMMANDS, fill_parser, parse_arguments
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.config.known_keys import check_keys
 from mmlape.lab.experiments.planning import choose, read_arms
-from mmlape.lab.studies.study_file import is_study, read_study
+from mmlape.lab.studies import is_study, read_study
 from mmlape.registry import MODELS
 
 ROOT = tiny.ROOT

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Test with the original MM packages, at their oldest supported versions (`oldest` in mmlape/lab/environment/packages.py)
+# Test with the original MM packages, at their oldest supported versions (`oldest` in mmlape/lab/environment.py)
 # together with the oldest torch and timm, then at their last releases:
 #     PYTHON=python3.10 tests/floors.sh [VENV [PYTEST_ARGUMENTS]]
 # By default the tests of models, checkpoints and training. docs/contribute/testing.md has the result.
@@ -24,9 +24,10 @@ PY
 
 oldest() {
     "$venv/bin/python" - "$@" <<'PY'
-import runpy, sys
-packages = runpy.run_path('mmlape/lab/environment/packages.py')['PACKAGES']
-for package in map(packages.get, sys.argv[1:]):
+import sys
+from mmlape.lab.environment import PACKAGES
+
+for package in map(PACKAGES.get, sys.argv[1:]):
     name = 'mmcv-lite' if package.module == 'mmcv' else package.distributions[:2][-1]
     print(f'{name}=={package.oldest}')
 PY

@@ -1,12 +1,15 @@
 """What a user is told, kept as text: tables, lines, files and the content of figures, beside `golden/told/*.txt`.
 
 A text is compared as a whole, so that a wrong label, unit, order, number or format fails. After a change that is
-wanted, `RECORD_TOLD=1 python -m pytest TESTS` writes the texts anew, and the diff shows what users will see.
+wanted, `RECORD_TOLD=1 python -m pytest TESTS` writes the texts anew, and the diff shows what users will see. What is
+called for it stands there, too, in lines that begin with ``$``: another case is another such line.
 """
 
 import os
 import re
+import shlex
 import sys
+from collections.abc import Callable, Iterable
 from difflib import unified_diff
 from functools import cache
 from importlib.metadata import version
@@ -17,6 +20,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from mmlape.cli import main
 from mmlape.console import figures
 
 FOLDER = Path(__file__).parent / 'golden' / 'told'
@@ -52,6 +56,21 @@ def assert_told(name: str, text: str, **replaced: object) -> None:
     lines = text.splitlines()
     difference = '\n'.join(unified_diff(kept, lines, file.name, 'told now', lineterm='', n=1))
     assert lines == kept, f'{difference}\ntests/told.py says how to write it anew'
+
+
+def assert_calls_told(name: str, call: Callable[[str], Iterable[str]], **replaced: object) -> None:
+    """Compare what the calls of a kept text return: ``call`` is given the words behind ``$``, and returns lines."""
+    calls = re.findall(r'^\$ (.*)$', (FOLDER / f'{name}.txt').read_text(), re.M)
+    lines = [line for words in calls for line in (f'$ {words}', *call(words))]
+    assert_told(name, '\n'.join(filter(None, lines)), **replaced)
+
+
+def call_command(words: str, capsys) -> list[str]:
+    """Call the command line; return what it prints on either stream, and its status."""
+    capsys.readouterr()  # what packages print when they are imported
+    status = main(shlex.split(words))
+    printed = capsys.readouterr()
+    return [printed.out.rstrip(), printed.err.rstrip(), f'status {status}']
 
 
 @cache

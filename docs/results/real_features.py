@@ -17,7 +17,7 @@ from mmlape.console.tables import markdown_table, text_table
 from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.experiments.statistics import estimate, welch
 from mmlape.lab.runs.schema import read_record
-from mmlape.lab.studies.study_file import read_study
+from mmlape.lab.studies import read_study
 
 STUDY = 'mmlape::studies/real-features.yml'
 BASELINE = 'linear'

@@ -9,8 +9,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.lab.environment.doctor import stack_problems
-    from mmlape.lab.environment.packages import PACKAGES, installed
+    from mmlape.lab.environment import PACKAGES, installed, stack_problems
 
     print(*(' '.join(found) for module in PACKAGES if (found := installed(module))), sep='\n')
     problems = stack_problems()

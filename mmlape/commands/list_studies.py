@@ -16,7 +16,7 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.console.tables import print_table, text_table
     from mmlape.lab.experiments.averages import DASH
-    from mmlape.lab.studies.study_file import packaged_studies
+    from mmlape.lab.studies import packaged_studies
 
     studies = [study for study in packaged_studies() if fnmatchcase(study.name, args.pattern)]
     if not studies:

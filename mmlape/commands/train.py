@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _train(args: argparse.Namespace) -> int:
     from mmlape.lab.config.config_file import load_config
-    from mmlape.lab.studies.study_file import is_study
+    from mmlape.lab.studies import is_study
     from mmlape.lab.training.trainer import train
 
     cfg = load_config(args.config, [*(args.cfg_options or []), *changes(args)])

@@ -29,16 +29,14 @@ def look(place: int, baseline: bool = False) -> dict:
     return dict(color=COLOURS[place % colours], ls=ls, marker=marker, ms=5, lw=3.2 if baseline else 1.6)
 
 
-class _Names(textwrap.TextWrapper):
-    wordsep_re = re.compile(r'(?<=[_/@+,;-])|(\s+)')
-
-
 def wrapped(name: str, width: int) -> str:
     """Break a name into lines of at most ``width`` characters, at its separators where it has any.
 
     Dollars are escaped, as Matplotlib would read mathematics between them.
     """
-    return '\n'.join(_Names(width).wrap(name)).replace('$', r'\$')
+    wrapper = textwrap.TextWrapper(width)
+    wrapper.wordsep_re = re.compile(r'(?<=[_/@+,;-])|(\s+)')
+    return '\n'.join(wrapper.wrap(name)).replace('$', r'\$')
 
 
 def new_axes(size: tuple[float, float]) -> tuple[Figure, Axes]:

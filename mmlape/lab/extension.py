@@ -125,7 +125,7 @@ class Extension:
         commands: Sub-commands of `mmlape`, with their module and a line of help.
         logged: Measurements by name: `train --log-NAME N` adds the hook that is named here, with
             ``interval=N``; then a line of help.
-        arm_keys: Keys of an arm in a study file that the laboratory does not read: `StudyArm.extra`.
+        arm_keys: Keys of an arm in a study file that the laboratory does not read: `studies.Arm.extra`.
         metrics: Keys of metrics by the name that tables and papers have for them.
         on_pretraining: What to advise where arms start from different pretrainings; a sentence
             without its full stop.

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.errors import ConfigError
-from mmlape.lab.environment.packages import importable
+from mmlape.lab.environment import importable
 from mmlape.models.grid import contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import FFN, init_linear

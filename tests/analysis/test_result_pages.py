@@ -18,7 +18,7 @@ from scipy import stats
 from mmlape.cli import main
 from mmlape.lab.experiments.statistics import estimate
 from mmlape.lab.runs.run import read_arms
-from mmlape.lab.studies.study_file import read_study
+from mmlape.lab.studies import read_study
 
 RESULTS = tiny.ROOT / 'docs' / 'results'
 PAGES = {

@@ -53,7 +53,7 @@ from mmlape.lab.datasets.checks import check_heads
 from mmlape.lab.datasets.formats import iter_sources, iter_unwrapped
 from mmlape.lab.evaluation.metric_names import KEYS
 from mmlape.lab.experiments.report.arms import index_entry
-from mmlape.lab.studies.study_file import packaged_studies
+from mmlape.lab.studies import packaged_studies
 from mmlape.lab.training.optim import quiet_logger
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.model_names import find_model, list_models
@@ -481,7 +481,7 @@ def test_a_papers_figure_has_one_home():
     for study in packaged_studies():
         for arm in study.arms:
             if arm.figure is not None:
-                note(study.reference(arm), study.paper, KEYS.get(study.metric, study.metric))
+                note(arm.config, study.paper, KEYS.get(study.metric, study.metric))
     assert len(homes) > 300
 
 

@@ -12,7 +12,7 @@ from mmengine.optim import build_optim_wrapper
 from test_recipes import options
 
 from mmlape.lab.config.config_file import apply_options, resolve_path
-from mmlape.lab.studies.study_file import read_study
+from mmlape.lab.studies import read_study
 
 
 @cache

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from mmlape.lab import studies
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.formats import coco
-from mmlape.lab.studies import study_file
 from mmlape.models.grid import cached_tensor
 
 
@@ -47,7 +47,7 @@ def test_studies(tmp_path):
     text = 'base: base.py\narms:\n  a: {overrides: {model.sizes: [5]}}\n'
     study = later(tmp_path / 'study.yml', text.encode(), 1)
     for wanted in ([5], [6]):
-        _, arm = study_file.read_arm(f'{study}:a')
+        arm = studies.read_arm(f'{study}:a')
         assert load_config(f'{study}:a').model.sizes == arm.overrides['model.sizes'] == wanted
         arm.overrides['model.sizes'].append(0)
         assert load_config(f'{study}:a').model.sizes == wanted

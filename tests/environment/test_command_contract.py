@@ -1,8 +1,7 @@
 """What each option of each command does: its value arrives in the library functions that the command calls.
 
-The functions are replaced by recorders. Words for an option follow from what argparse knows of it; `MORE` has those of
-the others. What an option changes in what the functions are given, compared with the same line without it, is kept as
-text (`told.py`); an option that changes nothing fails.
+The functions are replaced by recorders. What an option changes in what they are given, compared with the same line
+without it, is kept as text (`told.py`), and so is the line; an option that changes nothing fails.
 """
 
 import argparse
@@ -13,9 +12,10 @@ import gc
 import importlib.machinery
 import inspect
 import logging
+import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,26 +23,14 @@ import torch
 from each import each
 from mmengine.config import Config
 from mmengine.logging import MMLogger
-from told import assert_told
+from told import FOLDER, assert_calls_told, assert_told, call_command
 
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.console.tables import text_table
 from mmlape.lab.experiments import averages  # noqa: F401  (whose imports match names, as `list-studies` does)
 from mmlape.lab.runs.schema import RunRecord
-
-
-class Command(NamedTuple):
-    """A command's shortest line, and what its functions return.
-
-    An argument of ``more`` has lines ``(words, words beside, another shortest line)`` of its own; the words of a
-    positional one replace the line.
-    """
-
-    line: str
-    functions: dict[str, Any]
-    more: dict[str, list[tuple]] = {}
-    required: str = ''
+from mmlape.lab.studies import StudyText
 
 
 def load(path, cfg_options=None):
@@ -65,331 +53,134 @@ GROUP = SimpleNamespace(
     count=1, names=['in.full'], patterns=lambda: ['in.*'], lr=1.0, weight_decay=0.0, rules=('base', 'base')
 )
 CHECKED = SimpleNamespace(issues=[], errors=[])
-SLURM, SOFTWARE = '--slurm', '--allow-different-software'
-RUNNING = {
-    '--processes': [('--processes 3',), ('--processes 3', SLURM)],
-    '--parallel': [('--parallel 3',), ('--parallel 3', SLURM)],
-    '--gpus-per-node': [('--gpus-per-node 0', SLURM)],
-    '--slurm-args': [('--slurm-args a=1 --slurm-args b=2', SLURM)],
-    '--no-wait': [('--no-wait', SLURM)],
-    '--': [('-- --amp fp16',)],
-}
-"""Of `add_running`."""
-
-
-def in_modes(words, *modes):
-    return [(words,), *((words, mode) for mode in modes)]
 
 
 def of_modules(module):
     return {f'mmlape.commands.{module}.import_modules': None}
 
 
-COMMANDS_CALLED = {
-    'train': Command(
-        'a.py',
-        LOAD
-        | {
-            'mmlape.lab.training.trainer.train': RunRecord(state='finished'),
-            'mmlape.lab.training.smoke.smoke': None,
-            'mmlape.lab.training.smoke.summary': [],
-        },
-        {'config': [('b.py',)]},
-    ),
-    'test': Command(
-        'a.py m.pth',
-        LOAD
-        | {
-            'mmlape.lab.inference.evaluator.test': {},
-            'mmlape.lab.inference.trained_graph.graph_of': Path('run/onnx/model.onnx'),
-        },
-        {'trained': [('b.py m.pth',), ('a.py n.pth',)]},
-    ),
-    'multi-seed': Command(
-        'a.py b.py',
-        LAUNCHERS
-        | {
-            'mmlape.lab.experiments.planning.Study': 'study',
-            'mmlape.lab.experiments.multi_seed.run_study': 0,
-            'mmlape.lab.experiments.multi_seed.show_arms': None,
-        },
-        RUNNING
-        | {
-            'config': [('b.py',)],
-            '--arms': [('--arms b',)],
-            '--arm': [('--arm mine c.py x=1 --arm d d.py',)],
-            '--fractions': [('--fractions 1/2 1', '--arms a')],
-            '--seeds': in_modes('--seeds 7 8', '--dry-run'),
-            '--work-dir': in_modes('--work-dir d', '--dry-run'),
-            '--cfg-options': [('--cfg-options x=1 --cfg-options y=2',), ('--cfg-options x=1', '--arm m c.py y=2')],
-            '--until': [('--until 0.3', '--dry-run')],
-            '--max-seeds': [('--max-seeds 5', '--until 0.3 --dry-run')],
-            '--alpha': [('--alpha 0.1', '--until 0.3 --dry-run')],
-            '--': in_modes(f'-- {SOFTWARE}', '--dry-run'),
-        },
-    ),
-    'vtab': Command(
-        's.yml m.pth',
-        LAUNCHERS
-        | {
-            'mmlape.projects.vtab.sets.read_sets': SimpleNamespace(sets='sets'),
-            'mmlape.projects.vtab.sets.check_sets': None,
-            'mmlape.projects.vtab.protocol.run_sets': [],
-        },
-        RUNNING | {'configs': [('s.yml t.yml m.pth',)], 'checkpoint': [('s.yml n.pth',)]},
-        '--data d',
-    ),
-    'status': Command(
-        '',
-        {
-            'mmlape.lab.experiments.status.rows': [],
-            'mmlape.lab.experiments.status.watch': None,
-            'mmlape.lab.experiments.status.print_rows': None,
-            'mmlape.lab.experiments.status.as_json': '[]',
-            'mmlape.lab.training.frozen.describe_stored': '',
-        },
-        {'work_dir': in_modes('w', '--json', '--watch')},
-    ),
-    'report': Command(
-        'w',
-        {
-            'mmlape.lab.experiments.report.report_work_dir': (
-                SimpleNamespace(baseline_line='', excluded=[], warnings=[]),
-                [Path('a')],
-            ),
-            'mmlape.lab.experiments.report.print_results': None,
-            'mmlape.lab.experiments.report.comparison_lines': [],
-        },
-    ),
-    'sample-size': Command(
-        'w',
-        {
-            'mmlape.lab.experiments.sample_size.pilot_spread': (SPREAD, 'of a pilot'),
-            'mmlape.lab.experiments.sample_size.sample_size_table': TABLE,
-        },
-        {'--std': [('--std 2.5', '--std 1', '')], '--paired': [('--paired',), ('--paired', '--std 1', '')]},
-        '--difference 0.5',
-    ),
-    'predict': Command(
-        'a.py m.pth images',
-        LOAD
-        | {
-            'mmlape.lab.inference.predicted_files.images_to_predict': None,
-            'mmlape.lab.inference.prediction.model_of': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
-            'mmlape.lab.inference.predicted_files.predict_files': (1, ()),
-        },
-        {
-            'trained': [('b.py m.pth images',), ('a.py n.pth images',), ('a.py m.pth b.py n.pth images',)],
-            'images': [('a.py m.pth more',)],
-        },
-    ),
-    'visualize-pe': Command(
-        'a.py',
-        {
-            'mmlape.backbones.open_models': dict(name='model'),
-            'mmlape.projects.pe_figures.position.write_figures': ([], []),
-            'mmlape.projects.pe_figures.position.numbers_table': None,
-            'mmlape.projects.pe_figures.balance.measure_models': 'measured',
-            'mmlape.projects.pe_figures.balance.write_balance': [],
-            'mmlape.projects.pe_figures.bias_maps.write_bias_maps': [],
-        },
-        {
-            '--out': in_modes('--out p', '--balance --images i.png', '--bias-maps'),
-            '--layers': in_modes('--layers 1 3', '--bias-maps'),
-            '--size': [('--size 32',), ('--size 32 48',)],
-            '--balance': [('--images i.png --balance',)],
-            '--images': [('--images j.png', '--balance --images i.png'), ('--images j.png', '--bias-maps')],
-            '--cells': [('--cells 1,2 3,4', '--bias-maps')],
-        },
-        '--out o',
-    ),
-    'plot-grad-norms': Command(
-        'w',
-        {
-            'mmlape.lab.analysis.gradient_norms.read_norms': [NORMS],
-            'mmlape.lab.analysis.gradient_norms.plot_norms': None,
-        },
-        {'--out': [('--out p.pdf',)]},
-        '--out o.png',
-    ),
-    'check-data': Command(
-        'a.py',
-        LOAD
-        | {
-            'mmlape.lab.datasets.checks.full_check': CHECKED,
-            'mmlape.lab.datasets.checks.print_report': None,
-            'mmlape.lab.datasets.checks.write_report': None,
-            'mmlape.lab.analysis.dataset_page.write_page': 'page',
-        },
-        {
-            'config': [('b.py',)],
-            '--splits': in_modes('--splits val test', '--browse d'),
-            '--num': [('--num 3', '--browse d')],
-        },
-    ),
-    'new': Command(
-        'd --out c.py',
-        {'mmlape.new.command.write_config': None},
-        {'data': [('e --out c.py',)], '--out': [('--out x.py',)], '--time': [('--time 2h',)]},
-    ),
-    'make-mini-data': Command(
-        'd',
-        {'mmlape.lab.datasets.mini.make.make_mini_data': []},
-        {
-            '--size': [('--size 300',), ('--size 300 320',)],
-            '--density': [('--density 8 9', '--objects')],
-            '--object-size': [('--object-size 20 30', '--objects')],
-            '--objects': [('--objects s', '--objects')],
-            '--digits': [('--digits 19',)],
-            '--crop': [('--crop 20',)],
-            '--digit-size': [('--digit-size 20 30',)],
-            '--drawn-for': [('--drawn-for 200 210',)],
-        },
-    ),
-    'checkpoint inspect': Command(
-        'm.pth', of_modules('checkpoint') | {'mmlape.checkpoint.converting.inspect': lambda path: {'to load it': path}}
-    ),
-    'checkpoint convert': Command(
-        'm.pth d.pth',
-        of_modules('checkpoint') | {'mmlape.checkpoint.converting.convert': []},
-        {'src': [('n.pth d.pth',)], 'dst': [('m.pth e.pth',)]},
-        '--to timm',
-    ),
-    'checkpoint publish': Command(
-        'm.pth d.safetensors',
-        of_modules('checkpoint')
-        | {
-            'mmlape.checkpoint.converting.publish': 'd-hash.safetensors',
-            'mmlape.commands.checkpoint._leave_out': lambda src: src,
-            'mmlape.lab.config.stored_config.published_config': 'config',
-        },
-        {'src': [('n.pth d.safetensors',)], 'dst': [('m.pth e.safetensors',)]},
-    ),
-    'checkpoint average': Command(
-        'm.pth n.pth',
-        of_modules('checkpoint') | {'mmlape.checkpoint.converting.average': None},
-        {'files': [('n.pth m.pth m.pth',)]},
-        '--out o.pth',
-    ),
-    'export-onnx': Command(
-        'a.py m.pth',
-        LOAD
-        | {
-            'mmlape.lab.inference.trained_graph.export': 0.0,
-            'mmlape.lab.inference.trained_graph.image_size': (8, 8),
-            'mmlape.backbones.export_backbone': 0.0,
-            'mmlape.lab.inference.trained_graph.complete': None,
-            'mmlape.lab.inference.trained_graph.check': SimpleNamespace(passes=True),
-            'mmlape.lab.inference.images.files_of': [],
-        },
-        {
-            'trained': [('b.py m.pth',), ('a.py n.pth',), ('a.py m.pth b.py n.pth',)],
-            '--size': [('--size 32',), ('--size 32 48',)],
-            '--batch': [('--batch 4',), ('--batch dynamic',)],
-            '--graph': [('--check d --graph g.onnx',)],
-            '--out': [('--out p.onnx',), ('--out made',)],
-        },
-        '--out o.onnx',
-    ),
-    'print-config': Command(
-        'a.py',
-        LOAD | {'mmlape.lab.config.schedule.shorten': None, 'mmlape.lab.config.config_file.differing_values': []},
-        {
-            'config': [('b.py',)],
-            '--cfg-options': in_modes('--cfg-options x=1 --cfg-options y=2', '--diff b.py'),
-            '--diff': [('--diff b.py',)],
-        },
-    ),
-    'list-studies': Command(
-        '',
-        {
-            'mmlape.lab.studies.study_file.packaged_studies': [SimpleNamespace(name='one')],
-            'fnmatch.fnmatchcase': False,
-        },
-    ),
-    'list-models': Command('', of_modules('list_models') | {'mmlape.models.model_names.list_models': []}),
-    'print-params': Command(
-        'a.py', LOAD | {'mmlape.lab.training.optim.parameter_groups': [GROUP]}, {'config': [('b.py',)]}
-    ),
-    'model-cost': Command(
-        'a.py',
-        LOAD
-        | {
-            'mmlape.lab.analysis.cost.input_shape': (8, 8),
-            'mmlape.lab.training.optim.build_model': 'model',
-            'mmlape.lab.analysis.cost.model_cost': [],
-        },
-        {'configs': [('b.py',), ('a.py b.py',)], '--size': [('--size 32',), ('--size 32 48',)]},
-    ),
-    'few-shot': Command(
-        'a.py m.pth',
-        LOAD
-        | {
-            'mmlape.projects.few_shot.dataset.few_shot_config': lambda cfg, *rest: cfg,
-            'mmlape.lab.inference.evaluator.test': {},
-        },
-        {'trained': [('b.py m.pth',), ('a.py n.pth',)], '--data': [('--data b.py',)]},
-    ),
-    'probe': Command(
-        'a.py',
-        {
-            'mmlape.projects.probe.probing.probe_models': ['probe'],
-            'mmlape.projects.probe.probing.write_probes': None,
-            'mmlape.projects.probe.probing.fit_removal': None,
-        },
-        {'models': [('b.py',), ('a.py b.py',)]},
-        '--out o',
-    ),
-    'size-sweep': Command(
-        's.yml --sizes 8',
-        {
-            'mmlape.projects.size_sweep.sweep.read_models': (['models'], ['default, seed 3: failed']),
-            'mmlape.projects.size_sweep.sweep.sweep_models': (
-                SimpleNamespace(title='title'),
-                TABLE,
-                [Path('index.html')],
-            ),
-        },
-        {
-            'models': [('a.py n.pth --sizes 8',)],
-            '--sizes': [('--sizes 32 16 32', '', 's.yml')],
-            '--scales': [('--scales 2 0.5 2', '', 's.yml')],
-        },
-        '--out o',
-    ),
-    'demo': Command('', {'mmlape.lab.experiments.demo.run_demo': None}),
-    'doctor': Command(
-        '', {'mmlape.lab.environment.doctor.stack_problems': [], 'mmlape.lab.environment.packages.installed': None}
-    ),
-    'install-ops': Command(
-        '', {'mmlape.openmmlab.mmcv_ops.installed_ops': None, 'mmlape.openmmlab.mmcv_ops.install_ops': 'file'}
-    ),
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    'train': LOAD
+    | {
+        'mmlape.lab.training.trainer.train': RunRecord(state='finished'),
+        'mmlape.lab.training.smoke.smoke': None,
+        'mmlape.lab.training.smoke.summary': [],
+    },
+    'test': LOAD
+    | {
+        'mmlape.lab.inference.evaluator.test': {},
+        'mmlape.lab.inference.trained_graph.graph_of': Path('run/onnx/model.onnx'),
+    },
+    'multi-seed': LAUNCHERS
+    | {
+        'mmlape.lab.experiments.planning.Study': 'study',
+        'mmlape.lab.experiments.multi_seed.run_study': 0,
+        'mmlape.lab.experiments.multi_seed.show_arms': None,
+    },
+    'vtab': LAUNCHERS
+    | {
+        'mmlape.projects.vtab.sets.read_sets': SimpleNamespace(sets='sets'),
+        'mmlape.projects.vtab.sets.check_sets': None,
+        'mmlape.projects.vtab.protocol.run_sets': [],
+    },
+    'status': {
+        'mmlape.lab.experiments.status.rows': [],
+        'mmlape.lab.experiments.status.watch': None,
+        'mmlape.lab.experiments.status.print_rows': None,
+        'mmlape.lab.experiments.status.as_json': '[]',
+        'mmlape.lab.training.frozen.describe_stored': '',
+    },
+    'report': {
+        'mmlape.lab.experiments.report.report_work_dir': (
+            SimpleNamespace(baseline_line='', excluded=[], warnings=[]),
+            [Path('a')],
+        ),
+        'mmlape.lab.experiments.report.print_results': None,
+        'mmlape.lab.experiments.report.comparison_lines': [],
+    },
+    'sample-size': {
+        'mmlape.lab.experiments.sample_size.pilot_spread': (SPREAD, 'of a pilot'),
+        'mmlape.lab.experiments.sample_size.sample_size_table': TABLE,
+    },
+    'predict': LOAD
+    | {
+        'mmlape.lab.inference.predicted_files.images_to_predict': None,
+        'mmlape.lab.inference.prediction.model_of': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
+        'mmlape.lab.inference.predicted_files.predict_files': (1, ()),
+    },
+    'visualize-pe': {
+        'mmlape.backbones.open_models': dict(name='model'),
+        'mmlape.projects.pe_figures.position.write_figures': ([], []),
+        'mmlape.projects.pe_figures.position.numbers_table': None,
+        'mmlape.projects.pe_figures.balance.measure_models': 'measured',
+        'mmlape.projects.pe_figures.balance.write_balance': [],
+        'mmlape.projects.pe_figures.bias_maps.write_bias_maps': [],
+    },
+    'plot-grad-norms': {
+        'mmlape.lab.analysis.gradient_norms.read_norms': [NORMS],
+        'mmlape.lab.analysis.gradient_norms.plot_norms': None,
+    },
+    'check-data': LOAD
+    | {
+        'mmlape.lab.datasets.checks.full_check': CHECKED,
+        'mmlape.lab.datasets.checks.print_report': None,
+        'mmlape.lab.datasets.checks.write_report': None,
+        'mmlape.lab.analysis.dataset_page.write_page': 'page',
+    },
+    'new': {'mmlape.new.command.write_config': None},
+    'make-mini-data': {'mmlape.lab.datasets.mini.make.make_mini_data': []},
+    'checkpoint inspect': of_modules('checkpoint')
+    | {'mmlape.checkpoint.converting.inspect': lambda path: {'to load it': path}},
+    'checkpoint convert': of_modules('checkpoint') | {'mmlape.checkpoint.converting.convert': []},
+    'checkpoint publish': of_modules('checkpoint')
+    | {
+        'mmlape.checkpoint.converting.publish': 'd-hash.safetensors',
+        'mmlape.commands.checkpoint._leave_out': lambda src: src,
+        'mmlape.lab.config.stored_config.published_config': 'config',
+    },
+    'checkpoint average': of_modules('checkpoint') | {'mmlape.checkpoint.converting.average': None},
+    'export-onnx': LOAD
+    | {
+        'mmlape.lab.inference.trained_graph.export': 0.0,
+        'mmlape.lab.inference.trained_graph.image_size': (8, 8),
+        'mmlape.backbones.export_backbone': 0.0,
+        'mmlape.lab.inference.trained_graph.complete': None,
+        'mmlape.lab.inference.trained_graph.check': SimpleNamespace(passes=True),
+        'mmlape.lab.inference.images.files_of': [],
+    },
+    'print-config': LOAD
+    | {'mmlape.lab.config.schedule.shorten': None, 'mmlape.lab.config.config_file.differing_values': []},
+    'list-studies': {
+        'mmlape.lab.studies.packaged_studies': [SimpleNamespace(name='one')],
+        'fnmatch.fnmatchcase': False,
+    },
+    'list-models': of_modules('list_models') | {'mmlape.models.model_names.list_models': []},
+    'print-params': LOAD | {'mmlape.lab.training.optim.parameter_groups': [GROUP]},
+    'model-cost': LOAD
+    | {
+        'mmlape.lab.analysis.cost.input_shape': (8, 8),
+        'mmlape.lab.training.optim.build_model': 'model',
+        'mmlape.lab.analysis.cost.model_cost': [],
+    },
+    'few-shot': LOAD
+    | {
+        'mmlape.projects.few_shot.dataset.few_shot_config': lambda cfg, *rest: cfg,
+        'mmlape.lab.inference.evaluator.test': {},
+    },
+    'probe': {
+        'mmlape.projects.probe.probing.probe_models': ['probe'],
+        'mmlape.projects.probe.probing.write_probes': None,
+        'mmlape.projects.probe.probing.fit_removal': None,
+    },
+    'size-sweep': {
+        'mmlape.projects.size_sweep.sweep.read_models': (['models'], ['default, seed 3: failed']),
+        'mmlape.projects.size_sweep.sweep.sweep_models': (SimpleNamespace(title='title'), TABLE, [Path('index.html')]),
+    },
+    'demo': {'mmlape.lab.experiments.demo.run_demo': None},
+    'doctor': {'mmlape.lab.environment.stack_problems': [], 'mmlape.lab.environment.installed': None},
+    'install-ops': {'mmlape.openmmlab.mmcv_ops.installed_ops': None, 'mmlape.openmmlab.mmcv_ops.install_ops': 'file'},
 }
-
-
-def words_of(action: argparse.Action) -> list[tuple]:
-    """Return lines for an option, of words that it takes and that are not its default."""
-    flag, parse = (action.option_strings or [''])[-1], action.type or str
-    if action.nargs == 0:
-        return [(flag,)]
-    extends = isinstance(action, argparse._ExtendAction)
-    words = action.choices or (('x=1', 'y=2') if extends else ('x', '7', '8', '0.5'))
-    words = [word for word in words if _takes(parse, word) and parse(word) not in (action.default, action.const)]
-    line = f'{flag} {words[0]}'.strip()
-    if extends:
-        return [(f'{line} {flag} {words[1]}',)]
-    if isinstance(action.nargs, int):
-        return [(f'{line} {words[1]}',)]
-    lines = [(f'{line} {words[1]}' if action.nargs in ('+', '*') else line,)]
-    return [(flag,), *lines] if action.nargs in ('?', '*') and flag else lines
-
-
-def _takes(parse, word) -> bool:
-    try:
-        parse(word)
-    except (ValueError, argparse.ArgumentTypeError):
-        return False
-    return True
+"""Of each command, with what they return."""
 
 
 def plain(value):
@@ -407,7 +198,8 @@ def plain(value):
     if isinstance(value, list | tuple):
         return list(map(plain, value))
     if dataclasses.is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        values = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        value = {name: one for name, one in values.items() if one not in ('', {}, None, StudyText())}
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     return f'<{type(value).__name__}>'
@@ -508,47 +300,58 @@ def calls_of(monkeypatch, tmp_path, capsys):
     return call
 
 
+def commands_of(text):
+    """Yield each command of a recorded text, its words and those that it requires, and its cases.
+
+    A case is of words, of others beside them, and of the words of the command without them.
+    """
+    for part in text.split('\n\n'):
+        words, _, required = part.partition('\n')[0].partition(' | ')
+        name = max((name for name in FUNCTIONS if f'{words} '.startswith(f'{name} ')), key=len)
+        line = words.removeprefix(name).strip()
+        cases = re.findall(r'^  (\S.*?)(?:  beside (.*?))?(?:  of (.*))?$', part, re.M)
+        yield name, line, required, [(case, beside, own or line) for case, beside, own in cases]
+
+
 def test_each_option_arrives_where_it_belongs(calls_of, tmp_path):
-    assert set(COMMANDS_CALLED) == set(ACTIONS)
-    told = []
-    for name in each(COMMANDS_CALLED):
-        line, functions, more, required = COMMANDS_CALLED[name]
-        of_line = functools.cache(functools.partial(calls_of, functions, name))
-        told += ['', f'{name} {line} {required}'.strip(), *difference(({}, ''), of_line(line, required, ''))]
-        assert set(more) <= set(ACTIONS[name])
-        for option, action in ACTIONS[name].items():
-            for words, *others in more.get(option) or (() if option == '--help' else words_of(action)):
-                beside, own_line = (*others, *('', line)[len(others) :])
-                changed = (own_line, words) if option.startswith('-') else (words, '')
-                before, after = of_line(own_line, required, beside), of_line(changed[0], required, beside, changed[1])
-                found = [f'    {entry}' for entry in difference(before, after)]
-                assert found, f'{name}: `{words}` changes nothing'
-                told += [f'  {words}' + (f'  beside {beside}' if beside else ''), *found]
-    assert_told('options', '\n'.join(told), folder=tmp_path)
+    """What is called stands in the recorded text: another option is another line there, behind two blanks."""
+    told, seen = [], set()
+    for name, line, required, cases in each(commands_of((FOLDER / 'options.txt').read_text())):
+        of_line = functools.cache(functools.partial(calls_of, FUNCTIONS[name], name))
+        told += ['', ' '.join(filter(None, [name, line, required and f'| {required}']))]
+        told += difference(({}, ''), of_line(line, required, ''))
+        tried = ' '.join(case for case, *_ in cases).split()
+        options = {option for option in ACTIONS[name] if option.startswith('-')} - {'--help'}
+        assert options <= {*tried}, f'{name}: {options - {*tried}} stand in no line'
+        assert len(ACTIONS[name]) - 1 - len(options) <= sum(not case.startswith('-') for case, *_ in cases)
+        for words, beside, own in cases:
+            own_line = own.removeprefix('nothing')
+            changed = (own_line, words) if words.startswith('-') else (words, '')
+            before, after = of_line(own_line, required, beside), of_line(changed[0], required, beside, changed[1])
+            found = [f'    {entry}' for entry in difference(before, after)]
+            assert found, f'{name}: `{words}` changes nothing'
+            more = (f'  beside {beside}' if beside else '') + (f'  of {own}' if own != line else '')
+            told += [f'  {words}{more}', *found]
+        seen.add(name)
+    assert seen == set(FUNCTIONS) == set(ACTIONS)
+    assert_told('options', '\n'.join(told[1:]), folder=tmp_path)
 
 
-UNUSED = {
-    'sample-size --difference 1 --std 1 --arms a': '--arms is an option of WORK_DIR, which is not given',
-    'multi-seed a.py --gpus-per-node 4': '--gpus-per-node: only with --slurm',
-    'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
-    'status --json --watch': 'not allowed with argument',
-    'export-onnx a.py m.pth --graph g.onnx': '--graph names what --check DIR compares',
-    'make-mini-data d --density 1 2': '--density is an option of objects (--objects)',
-}
-
-
-def test_an_option_that_would_do_nothing_is_refused(monkeypatch, tmp_path, capsys):
+def test_an_option_that_would_do_nothing_or_has_no_such_value_is_refused(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr('signal.signal', lambda *_: None)
     (tmp_path / 'a.py').touch()
-    for line in each(UNUSED):
-        assert main(line.split()) in (1, 2)
-        assert UNUSED[line] in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ['a.py']
+
+    def refused(words):
+        _, errors, status = call_command(words, capsys)
+        assert status in ('status 1', 'status 2') and [path.name for path in tmp_path.iterdir()] == ['a.py']
+        return errors.splitlines()[-1:]
+
+    assert_calls_told('refused-options', refused)
 
 
 def test_an_unknown_option_of_any_command_is_one_line_behind_its_usage(capsys):
-    for name in each(COMMANDS_CALLED):
-        words = f'{name} {COMMANDS_CALLED[name].line} {COMMANDS_CALLED[name].required} --no-such-option'.split()
-        assert main(words) == 2
+    for name, line, required, _ in each(commands_of((FOLDER / 'options.txt').read_text())):
+        assert main(f'{name} {line} {required} --no-such-option'.split()) == 2
         *usage, error = capsys.readouterr().err.strip().splitlines()
         assert usage[0].startswith(f'usage: mmlape {name.split()[0]} ') and '--no-such-option' in error

@@ -23,7 +23,7 @@ import mmlape
 from benchmarks.bundle import _closure
 from mmlape import models, projects
 from mmlape.checkpoint.converting import convert
-from mmlape.lab.environment.packages import OF_OPENMMLAB
+from mmlape.lab.environment import OF_OPENMMLAB
 from mmlape.models.base.backbone import BaseBackbone
 
 ARCH, SIDE = core_script.ARCH, core_script.SIDE

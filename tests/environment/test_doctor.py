@@ -9,7 +9,7 @@ import forking_python
 import tiny
 from each import each
 
-from mmlape.lab.environment.packages import install_line
+from mmlape.lab.environment import install_line
 
 ROOT = Path(__file__).resolve().parents[2]
 

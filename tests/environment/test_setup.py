@@ -3,13 +3,13 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from test_wheel import run
 
-from mmlape.lab.environment.packages import LOCK, locked
+from mmlape.lab.environment import LOCK, locked
 
 try:
     import tomllib
@@ -18,12 +18,6 @@ except ImportError:  # before Python 3.11
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ('3.10', '3.11', '3.12', '3.13')
-
-
-def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
-    """Run a program; the variables replace those of the environment."""
-    merged = {**os.environ, **env}
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd, env=merged)
 
 
 # the lock

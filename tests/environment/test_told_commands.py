@@ -1,5 +1,6 @@
 """What commands print about checkpoints, configs, studies, models and data."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,8 @@ import torch
 from checkpoint_helpers import run_file
 from model_helpers import filled, new_vit
 from tiny import write_config, write_data
-from told import assert_told
+from told import assert_calls_told, assert_told, call_command
 
-from mmlape.cli import main
 from mmlape.lab.training.smoke import summary
 from mmlape.models import ViTAdapter
 from mmlape.openmmlab.mim import mim_root
@@ -24,16 +24,9 @@ def _place(monkeypatch, tmp_path):
     monkeypatch.setenv('COLUMNS', '160')
 
 
-def told(name: str, capsys, *calls: str) -> None:
-    capsys.readouterr()  # what packages print when they are imported
-    lines = []
-    for call in calls:
-        status = main(call.split())
-        printed = capsys.readouterr()
-        lines += [f'$ {call}', printed.out.rstrip(), printed.err.rstrip(), f'status {status}']
-    assert_told(
-        name, '\n'.join(line for line in lines if line), folder=Path.cwd(), tools=(mim_root() / 'tools').resolve()
-    )
+def told(name: str, capsys) -> None:
+    places = dict(folder=Path.cwd(), tools=(mim_root() / 'tools').resolve())
+    assert_calls_told(name, partial(call_command, capsys=capsys), **places)
 
 
 def test_checkpoints(capsys):
@@ -44,22 +37,7 @@ def test_checkpoints(capsys):
     adapter = ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, pe_joining='lape')
     run_file(folder / 'adapter.pth', filled(adapter))
     run_file(folder / 'other.pth', filled(adapter))
-    told(
-        'checkpoints',
-        capsys,
-        'checkpoint inspect vit.pth',
-        'checkpoint inspect plain.pth',
-        'checkpoint inspect adapter.pth',
-        'checkpoint inspect missing.pth',
-        'checkpoint convert plain.pth timm.pth --to timm',
-        'checkpoint inspect timm.pth',
-        'checkpoint convert plain.pth timm.pth --to timm',
-        'checkpoint convert vit.pth vit.safetensors --to lape',
-        'checkpoint convert vit.pth no.pth --to timm',
-        'checkpoint average adapter.pth other.pth --out mean.pth',
-        'checkpoint inspect mean.pth',
-        'checkpoint average vit.pth plain.pth --out no.pth',
-    )
+    told('checkpoints', capsys)
 
 
 CONFIG = """_base_ = 'tiny.py'
@@ -77,66 +55,21 @@ arms:
 """
 
 
-MISTYPED = (
-    'train_dataloader.batchsize=4', 'modle.backbone.img_size=4', 'optim_wrapper.optimizer.lr.x=1', 'max_iters',
-    'train_dataloader.dataset.pipeline.9.type=Resize', 'a=[1,(2]',
-)  # fmt: skip
-
-
 def test_configs_and_studies(capsys, tmp_path):
     write_config(tmp_path, write_data(tmp_path / 'data'))
     (tmp_path / 'mine.py').write_text(CONFIG)
     (tmp_path / 'study.yml').write_text(STUDY)
     (tmp_path / 'broken.py').write_text('a = 1\nb = (\n')
     (tmp_path / 'tiny.py').write_text((tmp_path / 'tiny.py').read_text().replace(str(tmp_path), '.'))
-    told(
-        'configs',
-        capsys,
-        'print-config mine.py --diff tiny.py',
-        'print-config study.yml:plain --diff tiny.py',
-        'print-config study.yml:other',
-        'print-config mine.py --cfg-options model.backbone.pe_join=lape',
-        'print-params mine.py',
-        'print-params mine.py --names',
-        'model-cost mine.py tiny.py --size 32 48',
-        'model-cost mine.py --size 32 --json',
-        'multi-seed study.yml --dry-run --work-dir runs',
-        'multi-seed study.yml --dry-run --arms lape --seeds 5 --processes 2 --work-dir runs',
-        'multi-seed mine.py --dry-run --fractions 1/4 1 --seeds 3 --work-dir runs',
-        'multi-seed study.yml --dry-run --arms no',
-        'check-data mine.py --splits train --sample 2 --workers 1',
-        'train mine.py --work-dir out --shorten 3',
-        'test mine.py missing.pth',
-        'print-config mini.py',
-        'print-config broken.py',
-        'print-config .',
-        *(f'print-config mine.py --cfg-options {option}' for option in MISTYPED),
-        'multi-seed mine.py --dry-run --seeds 4 5 4',
-        'multi-seed mine.py --dry-run --seeds 4 -- --seed=5',
-        'multi-seed study.yml:plian --dry-run',
-    )
+    told('configs', capsys)
 
 
 def test_lists(capsys):
-    told(
-        'lists',
-        capsys,
-        'list-models cct-7*',
-        'list-models deit-tiny-adapter*',
-        'list-models no*',
-        'list-studies lape-table*',
-        'list-studies no*',
-    )
+    told('lists', capsys)
 
 
 def test_data(capsys):
-    told(
-        'mini-data',
-        capsys,
-        'make-mini-data mini --train 2 --val 1 --digits 20 --size 64 64 --digit-size 20 30 --per-scene 2 3',
-        'make-mini-data mini --train 2 --val 1',
-        'make-mini-data mini --train 0',
-    )
+    told('mini-data', capsys)
 
 
 def test_the_trial_of_a_run():

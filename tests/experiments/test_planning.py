@@ -39,29 +39,6 @@ def _only(study):
     return planned.action, planned.reason
 
 
-def test_input_that_makes_no_sense_is_refused(config):
-    arm = Arm.of(config)
-    assert arm.name == 'tiny' and Arm.of('mmlape::segmenter/some.py').name == 'some'
-    for error, arms, seeds, more in (
-        (r'--seeds: 4 given twice', [arm], (4, 5, 4), {}),
-        (r'--seeds: none given', [arm], (), {}),
-        (r'arms: tiny given twice: give names, by --arm', [arm, arm], (4,), {}),
-        (r"arm 'a/b': a name consists of", [Arm('a/b', str(config))], (4,), {}),
-        (r'arm x: config .* does not exist', [Arm('x', str(config.with_name('nothing.py')))], (4,), {}),
-        (r'--seed after --', [arm], (4,), dict(extra=['--seed=5'])),
-        (r'--resume, --launcher after --', [arm], (4,), dict(extra=['--launcher', 'slurm', '--resume'])),
-        (r'options after --: .*--ampp', [arm], (4,), dict(extra=['--ampp'])),
-        (
-            r'(?s)arm tiny: 4 .* x 2 images.*recipe is for 2.*--auto-scale-lr.*after a --',
-            [arm],
-            (4,),
-            {'processes': 4},
-        ),
-    ):
-        with pytest.raises(ConfigError, match=error):
-            Study(arms, seeds, **more)
-
-
 def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
     here = tmp_path / 'weights.pth'
     here.touch()

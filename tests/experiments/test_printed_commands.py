@@ -12,7 +12,7 @@ from mmlape.cli import main
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.multi_seed import show_arms
 from mmlape.lab.experiments.planning import processes_of, read_arms, train_options
-from mmlape.lab.studies.study_file import is_study, read_arm
+from mmlape.lab.studies import is_study, read_arm
 from mmlape.openmmlab.mim import resolve_path
 
 STUDIES = ('vit-adapter-coco', 'lape-table3', 'fashion-mnist')

@@ -9,17 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from each import each
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import examples
 from synthetic import settings, write_log, write_run, write_study
-from told import keep_figures
+from told import assert_calls_told, keep_figures
 
 from mmlape.cli import main
 from mmlape.console.figures import look, wrapped
 from mmlape.errors import ConfigError
 from mmlape.files import write_json
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.experiments.report import average, build, document, write_report
+from mmlape.lab.experiments.report import average, build, write_report
 from mmlape.lab.experiments.report.arms import index_entry
+from mmlape.lab.experiments.report.tables import _seeds
 from mmlape.lab.recipe import Recipe
 from mmlape.lab.runs.curves import MOST_POINTS, band_of, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
@@ -53,22 +56,14 @@ def folder(report, tmp_path_factory):
     return folder
 
 
-def test_last_and_best_evaluations_are_compared_apart(tmp_path):
-    """By other evaluations the other arm is ahead; a run that does not count says nothing about the arm."""
-    for name, joining, last, best in (('plain', 'default', 40.0, 50.0), ('new', 'lape', 43.0, 48.0)):
-        for seed, shift in ((1, 0.0), (2, 0.5), (3, -0.5)):
-            values = last + shift * (name == 'new'), best + shift
-            write_run(tmp_path / name, seed, *values, chosen=settings(joining), cost=dict(gpu_hours=seed))
-    write_run(tmp_path / 'new', 4, 99.0, state='failed', identity=synthetic.identity(4, total_batch=99))
-    made = build(_arms(tmp_path), 'x')
-    found = {one.which: one for one in made.comparisons}
-    assert found['last'].welch.mean == found['last'].paired.mean == 3.0
-    assert found['best'].welch.mean == found['best'].paired.mean == -2.0 and found['best'].welch.n == (3, 3)
-    assert made.result('new').identity.total_batch == 8
-    assert document.setting_lines(made) == ['plain → new: model.backbone.pe_joining "default" → "lape"']
-    told = [part.content[1].content for part in document._differences(made, tmp_path) if part.element == 'details'][:2]
-    # pairs at the best evaluation differ by the same, and have no p
-    assert ['1 of 1 by Welch, 1 by pairs' in told[0], '1 of 1 by Welch, 0 by pairs' in told[1]] == [True, True]
+@examples(max_examples=100)
+@given(st.lists(st.integers(0, 8), unique=True))
+def test_a_row_of_seeds_is_read_back(seeds):
+    """Three and more without a gap are named by the first and the last of them, in whatever order they are given."""
+    first, *last = _seeds(seeds).split(' to ')
+    found = range(int(first), int(*last) + 1) if last else [int(seed) for seed in filter(None, first.split(', '))]
+    assert sorted(found) == sorted(seeds) and (last or list(found) == seeds)
+    assert bool(last) == (len(seeds) > 2 and max(seeds) - min(seeds) == len(seeds) - 1)
 
 
 def test_whom_an_arm_is_compared_with(tmp_path):
@@ -114,6 +109,7 @@ def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
     assert any(line.startswith("wide: its total batch is not the recipe's") for line in warnings)
     assert any(line.startswith('old: an older version') for line in warnings)
     write_run(tmp_path / 'wide', 1, 41.0)
+    write_run(tmp_path / 'wide', 2, 99.0, state='failed', identity=synthetic.identity(2, total_batch=99))
     assert build(_arms(tmp_path)[1:], 'x').warnings == []
 
 
@@ -200,26 +196,15 @@ def test_names_are_those_that_the_run_recorded(tmp_path):
 
 
 def test_arms_have_the_papers_names():
-    for config, words in each(
-        [
-            ('studies/lape-dpn.yml:segmenter-small-dpn', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
-            ('upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
-            ('mask_rcnn/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
-            ('linear/linear_vit-base-p16-dpn_4xb4-161664i_ade20k', ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN')),
-            ('deit/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
-            ('vit/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
-            ('detr/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
-            ('studies/irpe-detr.yml:none', ('DETR ResNet-50', 'ResNet-50', 'None')),
-            ('studies/irpe-detr.yml:none-product-k', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
-            ('detr/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
-            ('linear/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
-            ('upernet/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
-        ]
-    ):
+    """Of the model, of what it starts from, and of the method."""
+
+    def named(config):
         model = paper_model('x', collect(Recipe.of(load_config(f'mmlape::{config}')), 1, 1, 8, 'recipe'))
-        assert (model.name, model.pretrained, model.method) == words
         assert model.plain == (model.method == 'Default')
-        assert paper_model('x', None).name == 'x'
+        return [f'{model.name} | {model.pretrained} | {model.method}']
+
+    assert paper_model('x', None).name == 'x'
+    assert_calls_told('paper-names', named)
 
 
 def test_curves_of_a_resumed_run_are_one_line(tmp_path):

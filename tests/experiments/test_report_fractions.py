@@ -10,10 +10,6 @@ from mmlape.lab.experiments.report.figures import series_of
 from mmlape.lab.runs.run import read_arms
 
 SHARES = ('1/16', '1/8', '1/4', '1/2', '1')
-PAPER = {
-    'none': ('27.3 ± 0.09', '32.6 ± 0.09', '36.9 ± 0.13', '40.8 ± 0.1', '45.6 ± 0.08'),
-    'dual': ('28.0 ± 0.21', '33.7 ± 0.11', '38.0 ± 0.11', '41.9 ± 0.09', '46.1 ± 0.11'),
-}
 PARAMETERS = dict(none=86_547_606, dual=86_550_678)
 SHIFTS = (0.3, -0.4, 0.1)
 
@@ -44,7 +40,7 @@ def report_of(work_dir):
 @pytest.fixture(scope='module')
 def work_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp('table5')
-    for stem in PAPER:
+    for stem in PARAMETERS:
         for share in SHARES:
             write_arm(folder, stem, share)
     return folder
@@ -57,16 +53,6 @@ def test_arms_are_compared_on_the_same_images(work_dir):
     }
     assert all(one.welch.mean == pytest.approx(1) for one in report.comparisons)
     assert report.title_of(name_of('dual', '1/16'), name_of('none', '1/16')).endswith('1/16 of the images')
-
-
-def test_a_series_is_of_the_last_evaluations(tmp_path):
-    for share in ('1/4', '1'):
-        part = {} if share == '1' else dict(data_fraction=dict(share=share, seed=0))
-        chosen = settings('default', 'none', 'deit-base', 'FCNHead', **part)
-        for number in range(3):
-            write_run(tmp_path / name_of('none', share), number, 40.0 + number, 60.0 + number, chosen=chosen)
-    (one,) = series_of(report_of(tmp_path))
-    assert [arm.summary.last.metrics[one.metric].mean for arm in one.arms.values()] == [41.0, 41.0]
 
 
 def test_series_of_other_subsets_stay_apart(tmp_path):

@@ -22,7 +22,7 @@ from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.experiments.averages import average_values
 from mmlape.lab.experiments.report.tables import results_table
-from mmlape.lab.studies.study_file import read_study
+from mmlape.lab.studies import read_study
 from mmlape.projects.vtab import protocol as vtab
 from mmlape.projects.vtab.protocol import METRIC, Options, SetResult, build_report, choose, evaluate, means
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
@@ -65,7 +65,7 @@ def checkpoint(tmp_path_factory):
 def test_the_sets_are_vtabs():
     found = {group: {} for group in PUBLISHED}
     for name, arm in ARMS.items():
-        cfg = load_config(STUDY.reference(arm))
+        cfg = load_config(arm.config)
         found[cfg.vtab.group][Path(cfg.data_root).name] = cfg.model.head.num_classes
         assert (cfg.vtab.name, cfg.vtab.group) == (name, GROUPS[name])
         assert cfg.model.data_preprocessor.num_classes == cfg.model.head.num_classes
@@ -80,7 +80,7 @@ def test_the_sets_are_vtabs():
 
 def test_recipe():
     """2,500 steps of 512, of SGD without decay: the rate rises for 200 steps, then falls as half a cosine to 0."""
-    cfg = load_config(STUDY.reference(ARMS['dtd']))
+    cfg = load_config(ARMS['dtd'].config)
     assert (cfg.train_cfg.max_iters, cfg.train_dataloader.batch_size) == (2500, 512)
     assert cfg.optim_wrapper.clip_grad == dict(max_norm=1.0)
     chosen = dict(cfg.optim_wrapper.optimizer)

@@ -16,8 +16,8 @@ from scipy import stats
 
 from mmlape.console.tables import rows_of
 from mmlape.lab.analysis.cost import _attention_flops
-from mmlape.lab.analysis.gradient_norms import NormArm, _spread
-from mmlape.lab.analysis.graph_check import mean_share
+from mmlape.lab.analysis.gradient_norms import GradientNorms, _spread
+from mmlape.lab.inference.trained_graph import mean_share
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 from mmlape.projects.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
@@ -38,7 +38,7 @@ def rows_by_columns(**options):
 def arm():
     first = {step: dict(patch_embed=float(step), all=100.0 + step**2) for step in (1, 2, 3, 5, 8)}
     second = {step: dict(patch_embed=2.0 * step, all=1.0) for step in (2, 3, 8)}
-    return NormArm('arm', runs={Path('a'): first, Path('b'): second})
+    return GradientNorms('arm', runs={Path('a'): first, Path('b'): second})
 
 
 def test_norms_by_depth_are_means_of_the_last_iterations():

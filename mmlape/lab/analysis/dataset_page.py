@@ -11,7 +11,7 @@ from mmengine import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 
-from mmlape.console.page import Section
+from mmlape.console.page import Element
 from mmlape.console.page import write_page as write_sections
 from mmlape.console.tables import text_table
 from mmlape.errors import ConfigError, DataError
@@ -55,11 +55,11 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
             _image(raw, processed, index, classes, palette, Path(images)) for index in spread(range(len(raw)), num)
         ]
         sections = {
-            '': [Section('text', _facts(summary) if summary else ''), Section('warnings', lines, 'Found')],
-            'Classes': [Section('table', class_table(summary))] if summary and summary.labels else [],
+            '': [Element(_facts(summary) if summary else ''), Element(lines, 'Found')],
+            'Classes': [Element(class_table(summary))] if summary and summary.labels else [],
             'Images': [part for parts in shown for part in parts],
         }
-        sections = {title: [part for part in parts if len(part.content)] for title, parts in sections.items()}
+        sections = {title: [part for part in parts if not part.is_empty] for title, parts in sections.items()}
         return write_sections(f'{split} data', sections, tuple(sections), Path(folder) / 'index.html')
 
 
@@ -82,7 +82,7 @@ def _without_augmentation(cfg: Config, split: str) -> Config:
     return cfg
 
 
-def _image(raw, processed, index: int, classes: list[str], palette: list[Colour], folder: Path) -> list[Section]:
+def _image(raw, processed, index: int, classes: list[str], palette: list[Colour], folder: Path) -> list[Element]:
     """Draw an image as stored and as the pipeline returns it, or return the reason why it cannot be loaded."""
     try:
         packed = {'on disk': raw[index], 'from the pipeline': processed[index]}
@@ -91,12 +91,12 @@ def _image(raw, processed, index: int, classes: list[str], palette: list[Colour]
             sample, file = part['data_samples'], folder / f'{index} {title}.jpg'
             image = as_image(part['inputs'], is_bgr='img_path' in sample)
             write_image(draw_sample(image, sample, classes, palette, longest=LONGEST), file)
-            parts.append(Section('figure', str(file), f'{title}, {image.shape[1]} x {image.shape[0]}'))
+            parts.append(Element(file, f'{title}, {image.shape[1]} x {image.shape[0]}'))
     except Exception as error:  # a broken image is what the page is for
-        return [Section('text', f'{index}: {error}')]
+        return [Element(f'{index}: {error}')]
     sample = packed['on disk']['data_samples']
     path = sample.get('img_path') or f'image {index}'
-    return [Section('text', f'{index}: {path}: {_labels(sample, classes)}'), *parts]
+    return [Element(f'{index}: {path}: {_labels(sample, classes)}'), *parts]
 
 
 def _labels(sample: BaseDataElement, classes: list[str]) -> str:

@@ -19,7 +19,7 @@ from mmengine.hooks import Hook
 
 from mmlape.checkpoint.closed_world import opened
 from mmlape.console.figures import save_figure, wrapped
-from mmlape.console.page import Section, write_page
+from mmlape.console.page import Element, write_page
 from mmlape.console.tables import text_table
 from mmlape.files import atomic_path, write_bytes
 from mmlape.lab.analysis.confusion import Confusion, confusion_of
@@ -101,7 +101,7 @@ class EvaluationPageHook(Hook):
 
     def _sections(
         self, folder: Path, matrix: np.ndarray, worst: Sequence[tuple], metrics: dict, values: dict
-    ) -> dict[str, list[Section]]:
+    ) -> dict[str, list[Element]]:
         confusion = self.confusion
         assert confusion is not None, 'a test has an image'
         rows = [(label(name), show(name, metrics[name])) for name in ranked(metrics)]
@@ -111,25 +111,25 @@ class EvaluationPageHook(Hook):
         write_bytes(self.out.with_suffix('.pdf'), figure.with_suffix('.pdf').read_bytes())
         return {
             '': [],
-            'Scores': [Section('table', text_table(('metric', 'value'), rows), 'Scores')],
+            'Scores': [Element(text_table(('metric', 'value'), rows), 'Scores')],
             'Confusion': [
-                Section('text', f'Counted in {confusion.unit}. {confusion.about}'.strip()),
-                Section('figure', str(figure), 'Percent of each true class (row) that are predicted as (column)'),
+                Element(f'Counted in {confusion.unit}. {confusion.about}'.strip()),
+                Element(figure, 'Percent of each true class (row) that are predicted as (column)'),
             ],
-            'Classes': [Section('table', class_table(matrix, confusion, values), 'Classes')],
+            'Classes': [Element(class_table(matrix, confusion, values), 'Classes')],
             'Worst images': [
-                Section('text', f'By {confusion.better}. Truth at the left, prediction at the right.'),
+                Element(f'By {confusion.better}. Truth at the left, prediction at the right.'),
                 *(self._figure(entry, folder / f'{number}.jpg') for number, entry in enumerate(worst)),
             ],
         }
 
-    def _figure(self, entry: tuple, path: Path) -> Section:
+    def _figure(self, entry: tuple, path: Path) -> Element:
         badness, _, name, sample, image = entry
         assert self.confusion is not None, 'a test has an image'
         image = load_again(sample) if image is None else image
         drawn = draw_sample(image, sample, self.confusion.classes, self.palette, longest=LONGEST)
         write_image(drawn, path)
-        return Section('figure', str(path), f'{Path(name).name}: {-badness:.3f}')
+        return Element(path, f'{Path(name).name}: {-badness:.3f}')
 
 
 @HOOKS.register_module()

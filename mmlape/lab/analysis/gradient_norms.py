@@ -25,8 +25,8 @@ Norms = dict[int, dict[str, float]]
 
 
 @dataclass
-class NormArm:
-    """The runs of one method."""
+class GradientNorms:
+    """Those of the runs of one method."""
 
     name: str
     # the model's size and patches, such as 'deit-base/16'; '' where the runs did not record it
@@ -54,7 +54,7 @@ class NormArm:
         return np.array(steps), np.array([[norms[step][part] for step in steps] for norms in self.runs.values()])
 
 
-def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
+def read_norms(work_dirs: Sequence[str | Path]) -> list[GradientNorms]:
     """Read every run below some folders.
 
     Runs in folders named ``seed_*`` belong to the arm of their parent folder. Arms of one name in
@@ -64,7 +64,7 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
         DataError: A folder has no logged gradient norms, or an arm's runs are of models with other
             layers.
     """
-    arms: dict[Path, NormArm] = {}
+    arms: dict[Path, GradientNorms] = {}
     for work_dir in work_dirs:
         found = False
         runs = {file.parents[2] for file in Path(work_dir).resolve().rglob('vis_data/scalars.json')}
@@ -73,7 +73,7 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
             if norms:
                 found = True
                 folder = run.parent if run.name.startswith('seed_') else run
-                arm = arms.get(folder) or arms.setdefault(folder, NormArm(folder.name, _model_of(run)))
+                arm = arms.get(folder) or arms.setdefault(folder, GradientNorms(folder.name, _model_of(run)))
                 arm.runs.setdefault(run, {}).update(norms)
         if not found:
             raise DataError(f'{work_dir} has no run with gradient norms: train with --log-grad-norm')
@@ -103,7 +103,7 @@ def _read_file(file: Path) -> Norms:
     return norms
 
 
-def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> None:
+def plot_norms(arms: Sequence[GradientNorms], path: str | Path, last: int = LAST) -> None:
     """Plot norm against depth, and the patch embedding's norm against the iteration.
 
     A colour for each arm. The two stand side by side for one model, as in Figure 2. Several models
@@ -124,7 +124,7 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
     save_figure(figure, Path(path))
 
 
-def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> None:
+def _plot_model(arms: Sequence[GradientNorms], left: Axes, right: Axes, last: int) -> None:
     """Plot the arms of one model: by depth, and the first part's over the iterations."""
     for number, arm in enumerate(arms):
         count, drawn = len(arm.runs), look(number)
@@ -145,7 +145,7 @@ def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> 
     left.legend(frameon=False, fontsize=8, loc='upper center', bbox_to_anchor=(0.5, -0.15))
 
 
-def _plot_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
+def _plot_depth(axes: Axes, arm: GradientNorms, last: int, **style) -> None:
     means = arm.by_depth(last)
     shown = [place for place, part in enumerate(arm.parts) if part not in WITHOUT_DEPTH] or [arm.parts.index('all')]
     mean, spread = means.mean(0)[shown], _spread(means)[shown]

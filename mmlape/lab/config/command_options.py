@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from mmlape.errors import ConfigError
 from mmlape.lab.extension import extensions
-from mmlape.lab.studies.study_file import check_arm_name
+from mmlape.lab.studies import check_arm_name
 
 CONFIG_HELP = 'a config file, mmlape::folder/name, or an arm of a study: studies/FILE.yml:ARM'
 OR_RUN = '; or the folder of a run, for its config'

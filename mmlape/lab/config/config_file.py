@@ -22,7 +22,7 @@ from mmlape.lab.config.known_keys import SIZES, check_keys, check_override
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.registry import SCOPE, class_of, with_names
 from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
-from mmlape.lab.studies.study_file import is_study, read_arm
+from mmlape.lab.studies import is_study, read_arm
 from mmlape.openmmlab.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
 
 adapt_mmengine()
@@ -187,17 +187,17 @@ def _read_arm(path: str | Path) -> Config:
     The file is named as the arm's own config would be. MMEngine takes the values of ``{{$NAME:default}}`` from the
     environment.
     """
-    study, arm = read_arm(path)
+    arm = read_arm(path)
     try:
         logging.disable(logging.INFO)  # of a line for each variable
         with patch.dict(os.environ, arm.variables):
             base = _read(resolve_path(arm.base))
     except ConfigError as error:
-        raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
+        raise ConfigError(f'{arm.study.file}: arm {arm.name}: base: {error}') from error
     finally:
         logging.disable(logging.NOTSET)
-    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
-    return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
+    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{arm.study.file}: arm {arm.name}: overrides:')
+    return Config(base._cfg_dict, cfg_text=base.text, filename=arm.config_file)
 
 
 def _place(error: Exception) -> str:

@@ -22,7 +22,6 @@ from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import apply_options, load_config, parse_options
 from mmlape.lab.config.known_keys import SIZES
-from mmlape.lab.datasets.transforms import loads
 from mmlape.lab.registry import SCOPE
 
 PARTS = {
@@ -129,6 +128,8 @@ def prediction_parts(values: Mapping[str, Any], classes: Sequence[str] | None = 
     Raises:
         ConfigError: A value is none of these; the message names it.
     """
+    from mmlape.lab.datasets.transforms import loads  # needs OpenCV, without which models are built
+
     scope = values.get('default_scope', 'mmengine')
     dataset = _mapping(_mapping(values.get('test_dataloader')).get('dataset'))
     classes = classes or _mapping(dataset.get('metainfo')).get('classes')

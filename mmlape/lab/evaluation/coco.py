@@ -14,7 +14,7 @@ from pycocotools import mask as rle
 
 from mmlape.console.log import log
 from mmlape.errors import ConfigError, DataError, StackError, require_choice
-from mmlape.lab.environment.packages import importable, library_line
+from mmlape.lab.environment import importable, library_line
 from mmlape.lab.evaluation.metric_names import flatten_per_class
 from mmlape.lab.registry import METRICS
 

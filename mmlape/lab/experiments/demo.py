@@ -19,11 +19,12 @@ from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
-from mmlape.lab.experiments.planning import Arm, Study
+from mmlape.lab.experiments.planning import Study
 from mmlape.lab.experiments.report import average, build, print_results, write_report
 from mmlape.lab.inference.prediction import compare_on_dataset, init_model
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import read_seeds, seed_folder
+from mmlape.lab.studies import Arm
 from mmlape.lab.training.optim import quiet_logger
 from mmlape.openmmlab.mim import mim_root
 

@@ -13,7 +13,6 @@ from mmlape.lab.config.config_file import load_config
 from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.planning import (
-    Arm,
     PlannedRun,
     Study,
     processes_of,
@@ -25,7 +24,7 @@ from mmlape.lab.experiments.report.arms import paper_figures
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.until import UntilStudy, as_json, exit_status
 from mmlape.lab.runs.run import read_seeds, seed_folder, write_order
-from mmlape.lab.studies.study_file import is_study, read_arm
+from mmlape.lab.studies import Arm, is_study, read_arm
 from mmlape.lab.training.optim import check_precision
 from mmlape.openmmlab.mim import mim_root
 
@@ -137,12 +136,12 @@ def print_arms(arms: Sequence[Arm]) -> None:
     for arm in arms:
         base, changes, figure = arm.config, list(arm.cfg_options), ''
         if is_study(arm.config):
-            study, planned = read_arm(arm.config)
+            planned = read_arm(arm.config)
             base = Path(planned.base).stem
             changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
-            printed = [f'{value} {metric}' for metric, value in paper_figures(study, planned).items()]
+            printed = [f'{value} {metric}' for metric, value in paper_figures(planned).items()]
             if printed:
-                printed[0] = f'{printed[0]}, {study.paper}, {study.table}'.rstrip(', ')
+                printed[0] = f'{printed[0]}, {planned.study.paper}, {planned.study.table}'.rstrip(', ')
             if planned.relative_to:
                 printed[0] += f', relative to {planned.relative_to}'
             figure = '\n'.join(printed)

@@ -8,7 +8,6 @@ What is left to do follows from the disk. <work dir>/<arm>/
 
 import argparse
 import fnmatch
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -31,40 +30,21 @@ from mmlape.lab.runs.identity import (
     provenance,
     software_differences,
 )
-from mmlape.lab.runs.record import checkpoints, lock_holder, running_in, take_lock
-from mmlape.lab.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
+from mmlape.lab.runs.record import checkpoints, take_lock
+from mmlape.lab.runs.run import Run, holder, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 from mmlape.lab.runs.schema import ENDED, Identity
-from mmlape.lab.studies.study_file import check_arm_name, is_study, read_study
+from mmlape.lab.studies import Arm, check_arm_name, is_study, read_study
 from mmlape.lab.training.plan import missing_weights, plan_run
 
 
-@dataclass(frozen=True)
-class Arm:
-    """One config of a comparison, with changes.
+def parse_arm(values: Sequence[str], cfg_options: Sequence[str] = ()) -> Arm:
+    """Return the arm of the values of ``--arm``, NAME CONFIG [KEY=VALUE ...].
 
-    A file, ``mmlape::folder/name``, or a study's arm, ``FILE.yml:ARM``. Its name is that of its
-    folder, and of its rows in tables.
+    ConfigError for others.
     """
-
-    name: str
-    config: str
-    cfg_options: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, config: str | Path, cfg_options: Sequence[str] = ()) -> 'Arm':
-        """Build an arm named after its config."""
-        name = re.split(r'/|::', str(config))[-1].removesuffix('.py')
-        return cls(name, str(config), tuple(cfg_options))
-
-    @classmethod
-    def parse(cls, values: Sequence[str], cfg_options: Sequence[str] = ()) -> 'Arm':
-        """Build an arm from the values of ``--arm``, NAME CONFIG [KEY=VALUE ...].
-
-        ConfigError for others.
-        """
-        if len(values) < 2 or any('=' not in value for value in values[2:]):
-            raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
-        return cls(values[0], values[1], (*cfg_options, *values[2:]))
+    if len(values) < 2 or any('=' not in value for value in values[2:]):
+        raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
+    return Arm(values[0], values[1], (*cfg_options, *values[2:]))
 
 
 def read_arms(
@@ -75,18 +55,18 @@ def read_arms(
     Args:
         paths: Studies, arms of studies, and configs.
         cfg_options: Changes of every arm.
-        named: Further arms, as `Arm.parse` takes each.
+        named: Further arms, as `parse_arm` takes each.
 
     Raises:
         ConfigError: A study is wrong, or two have different seeds.
     """
-    added = [Arm.parse(values, cfg_options) for values in named]
+    added = [parse_arm(values, cfg_options) for values in named]
     configs = [*paths, *(arm.config for arm in added)]
     studies = {config: read_study(config) for config in configs if is_study(config)}
     arms: list[Arm] = []
     for path in paths:
         if study := studies.get(path):
-            arms += [Arm(arm.name, study.reference(arm), tuple(cfg_options)) for arm in study.arms]
+            arms += [replace(arm, cfg_options=tuple(cfg_options)) for arm in study.arms]
         else:
             arms.append(Arm.of(path, cfg_options))
     arms += added
@@ -169,10 +149,6 @@ class PlannedRun:
             raise TrainingError(
                 f'cannot write into {lock.parent} ({error.strerror}): give another --work-dir'
             ) from error
-
-    def holder(self) -> dict | None:
-        """Return which process trains or starts it now; None if none does."""
-        return running_in(self.folder) or lock_holder(start_lock(self.folder))
 
 
 @dataclass
@@ -267,9 +243,8 @@ class Study:
         refusal = self._refusal(planned)
         if refusal:
             return replace(planned, reason=refusal)
-        holder = planned.holder()
-        if holder:
-            return replace(planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}')
+        if other := holder(folder):
+            return replace(planned, action='watch', reason=f'process {other["pid"]} on {other["host"]}')
         state = planned.run.state
         action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
         reasons = [planned.run.outcome] if state in (*ENDED, 'broken') or planned.run.partial else []

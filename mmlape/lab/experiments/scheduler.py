@@ -12,8 +12,11 @@ from mmlape.console.terminal import clock
 from mmlape.lab.experiments.launchers import Job, Launcher
 from mmlape.lab.experiments.planning import PlannedRun, require_startable
 from mmlape.lab.runs.failures import diagnose, last_part, log_tail, oom_kills, record_diagnosis
-from mmlape.lab.runs.run import Run, read_run
+from mmlape.lab.runs.run import Run, holder, read_run
 from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record
+
+REPORT_INTERVAL = 30.0
+"""Seconds between two lines about the running jobs."""
 
 
 @dataclass
@@ -23,7 +26,6 @@ class Scheduler:
     plan: Sequence[PlannedRun]  # from `Study.plan`; may join those of several studies
     launcher: Launcher  # starts runs and follows them
     log: Callable[[str], None] = print  # receives each line of progress
-    report_interval: float = 30.0  # seconds between two lines about the running jobs
     poll_interval: float = 0.5  # seconds between two checks of the jobs
     # called with each finished run, including those that were finished before
     on_finished: Callable[[PlannedRun], None] = lambda planned: None
@@ -173,7 +175,7 @@ class Scheduler:
     def _check_watched(self) -> None:
         """Handle the runs that others have finished, failed or abandoned."""
         for planned in list(self.watched):
-            if planned.holder():
+            if holder(planned.folder):
                 continue
             self.watched.remove(planned)
             run = read_run(planned.folder, planned.run.seed)
@@ -188,7 +190,7 @@ class Scheduler:
 
     def _report(self) -> None:
         """Log the progress of all runs at intervals."""
-        if time.monotonic() - self.last_report < self.report_interval:
+        if time.monotonic() - self.last_report < REPORT_INTERVAL:
             return
         self.last_report = time.monotonic()
         running = [_progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]]

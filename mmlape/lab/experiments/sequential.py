@@ -24,6 +24,8 @@ from mmlape.lab.experiments.statistics import LEAST, NO_SPREAD, welch_t
 
 STUDIES = 50_000
 """Simulated ones, by which c is found."""
+TRIALS = 20_000
+"""Simulated ones, by which numbers of seeds are expected."""
 SPENT = 0.95
 """Of alpha by normal values; the rest is for the error of the simulation, and for scores of few images."""
 RATIO = 8
@@ -137,17 +139,16 @@ def _decide(
     return (mean, low, high, decisions), last
 
 
-def expected_seeds(plan: SequentialPlan, difference: float, std: float, studies: int = 20_000) -> tuple[float, float]:
+def expected_seeds(plan: SequentialPlan, difference: float, std: float) -> tuple[float, float]:
     """Return the mean number of seeds of an arm until a decision, and the share of studies that find the difference.
 
     Args:
         plan: Of the study.
         difference: The true one, in points.
         std: Of one arm over seeds, in points.
-        studies: How many are simulated.
     """
     random = np.random.default_rng(0)
-    values, baseline = (random.normal(mean, std, (studies, plan.most)) for mean in (difference, 0.0))
+    values, baseline = (random.normal(mean, std, (TRIALS, plan.most)) for mean in (difference, 0.0))
     seeds, better, worse = decide(plan, values, baseline)
     return float(seeds.mean()), float((better | worse).mean())
 

@@ -12,8 +12,7 @@ from rich.progress_bar import ProgressBar
 from mmlape.console.tables import print_table, text_table
 from mmlape.console.terminal import clock, console
 from mmlape.lab.evaluation.metric_names import ranked, show
-from mmlape.lab.runs.record import lock_holder, running_in
-from mmlape.lab.runs.run import Run, job_file, read_arms, start_lock
+from mmlape.lab.runs.run import Run, holder, job_file, read_arms
 from mmlape.lab.runs.schema import Failure, read_job
 
 SILENT = 900
@@ -62,19 +61,18 @@ def _row(arm: str, run: Run) -> Row:
     record, now = run.record, time.time()
     silence = max(0.0, now - (record.updated or now))  # of a machine whose clock is ahead, too
     reason, eta = run.reason or (record.failure or Failure()).reason, None
-    state, holder, job = run.state, running_in(run.folder), read_job(job_file(run.folder))
-    starting = None if holder else lock_holder(start_lock(run.folder))
+    state, process, job = run.state, holder(run.folder), read_job(job_file(run.folder))
     if state == 'running':
         reason = f'no news for {clock(silence)}' if silence > SILENT else None
         if record.eta is not None:
             eta = max(0, round(record.eta - silence))
-    elif (holder or starting) and state != 'finished':
+    elif process and state != 'finished':
         state, reason = 'starting', None
-    elif job and not job.ended and run.state != 'finished':
+    elif job and not job.ended and state != 'finished':
         state, reason = 'queued', f'job {job.job}: {job.state}'
     elif state == 'broken':
         reason = 'killed; `train --resume` or the next multi-seed resumes it'
-    host = (holder or starting or {}).get('host') or record.host
+    host = (process or {}).get('host') or record.host
     key = run.best.key if run.best else None
     names = ranked(run.last.metrics, key) if run.last else []
     images, seconds = (record.world_size or 0) * (record.images_per_process or 0), run.cost.seconds_per_iter

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from mmlape.console.page import Section
+from mmlape.console.page import Element
 from mmlape.console.tables import text_table
 from mmlape.errors import ConfigError, listed
 from mmlape.files import read_json, write_json
@@ -159,7 +159,7 @@ def read_until(work_dir: str | Path) -> UntilStudy | None:
     return study and replace(study, work_dir=Path(work_dir), allow_software=True)
 
 
-def parts(verdicts: Sequence[Verdict]) -> list[Section]:
+def parts(verdicts: Sequence[Verdict]) -> list[Element]:
     """Return the verdicts of a report, and the intervals as they narrowed."""
     rows = [
         (verdict.arm, look.n, f'{look.mean:+.2f}', look.interval, look.decision or 'undecided')
@@ -176,7 +176,7 @@ def parts(verdicts: Sequence[Verdict]) -> list[Section]:
     others = (
         'Intervals and p of other tables are of a number of seeds that is fixed beforehand: here the verdicts hold.'
     )
-    return [Section('list', [*map(str, verdicts), *fixed, others]), Section('table', table, 'Seed by seed')]
+    return [Element([*map(str, verdicts), *fixed, others]), Element(table, 'Seed by seed')]
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:

@@ -30,7 +30,7 @@ from mmlape.lab.config.config_file import apply_options, config_name, load_confi
 from mmlape.lab.config.stored_config import config_of_checkpoint, config_of_run, values_of_run
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.schema import RECORD, read_record
-from mmlape.lab.studies.study_file import is_study
+from mmlape.lab.studies import is_study
 from mmlape.lab.training.plan import default_work_dir
 
 Options = list[str] | dict[str, Any] | None

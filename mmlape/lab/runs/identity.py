@@ -21,7 +21,7 @@ from mmlape.errors import CheckpointError, DataError
 from mmlape.files import read_json, sha256
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.decoding import encode
-from mmlape.lab.environment.packages import PACKAGES, installed
+from mmlape.lab.environment import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
 from mmlape.lab.recipe import OF_PRECISION, PRECISIONS, Recipe
 from mmlape.lab.registry import TYPES, is_one_type

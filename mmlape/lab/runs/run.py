@@ -22,7 +22,7 @@ from mmlape.errors import DataError
 from mmlape.files import FIX, read_json, write_json
 from mmlape.lab.decoding import Seed, decode
 from mmlape.lab.runs.identity import with_settings
-from mmlape.lab.runs.record import check_writable, running_in
+from mmlape.lab.runs.record import check_writable, lock_holder, running_in
 from mmlape.lab.runs.schema import RECORD, BestEvaluation, Cost, Evaluation, Failure, Identity, RunRecord, read_record
 
 PLANNED = 'seeds.json'
@@ -216,6 +216,11 @@ def start_lock(run: Path) -> Path:
     Training itself locks the run's folder later.
     """
     return run.parent / 'logs' / f'.{run.name}.lock'
+
+
+def holder(run: Path) -> dict | None:
+    """Return which process trains or starts a run now, as `lock_holder`; None if none does."""
+    return running_in(run) or lock_holder(start_lock(run))
 
 
 def job_script(run: Path) -> Path:

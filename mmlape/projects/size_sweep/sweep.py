@@ -38,7 +38,7 @@ from mmlape.lab.experiments.report import Report, average, build, write_data
 from mmlape.lab.inference.evaluator import test
 from mmlape.lab.inference.trained_model import Trained, open_trained
 from mmlape.lab.runs.run import Run, read_arms
-from mmlape.lab.studies.study_file import is_study, read_study
+from mmlape.lab.studies import is_study, read_study
 
 
 class Swept(NamedTuple):

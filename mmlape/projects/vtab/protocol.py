@@ -21,13 +21,14 @@ from mmlape.errors import DataError
 from mmlape.lab.experiments.averages import Average, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.multi_seed import print_plan
-from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
+from mmlape.lab.experiments.planning import PlannedRun, Study
 from mmlape.lab.experiments.report import Report, average, build
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.extension import PaperFigures, Quotation
 from mmlape.lab.inference.evaluator import test
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import Run, read_seeds
+from mmlape.lab.studies import Arm
 from mmlape.lab.training.optim import check_precision, quiet_logger
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
 

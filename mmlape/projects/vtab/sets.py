@@ -13,8 +13,7 @@ from mmlape.checkpoint.opening import open_file
 from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.experiments.planning import Arm
-from mmlape.lab.studies.study_file import is_study, read_study
+from mmlape.lab.studies import Arm, is_study, read_study
 from mmlape.lab.training.optim import build_model, quiet_logger
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
@@ -92,8 +91,8 @@ def read_sets(
     arms = [arm for config in configs for arm in _arms(str(config), base)]
     start, same_model = (_start(checkpoint), not any(option.startswith('model.') for option in cfg_options))
     sets, groups, absent = [], {}, {}
-    for config, figure, _ in arms:
-        cfg = load_config(config)
+    for arm in arms:
+        cfg = load_config(config := arm.config)
         about = cfg.get('vtab')
         if not about:
             raise ConfigError(f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')")
@@ -109,7 +108,8 @@ def read_sets(
         options = (f'data_root={str(folder)!r}', *start, *cfg_options)
         with quiet_logger():
             cfg = load_config(config, list(options))
-        sets.append(VtabSet(about.name, about.group, config, options, cfg, figure if same_model else None))
+        figure = float(arm.figure) if arm.figure and same_model else None
+        sets.append(VtabSet(about.name, about.group, config, options, cfg, figure))
     unknown = [name for name in names if name not in groups]
     if unknown:
         raise ConfigError(f"--sets: no set '{unknown[0]}'; there are: {', '.join(groups)}")
@@ -121,7 +121,7 @@ def read_sets(
             'by --skip-missing'
         )
     order = list(dict.fromkeys(groups.values()))
-    models = {model for *_, model in arms}
+    models = {arm.base_title or None for arm in arms}
     model = models.pop() if same_model and len(models) == 1 else None
     study = next((read_study(config) for config in configs if is_study(str(config))), None)
     return VtabSets(
@@ -134,20 +134,15 @@ def read_sets(
     )
 
 
-def _arms(config: str, base: str | None) -> list[tuple[str, float | None, str | None]]:
-    """Return config, the paper's figure and the model of each set of a study, or of one config."""
+def _arms(config: str, base: str | None) -> list[Arm]:
+    """Return the arms of each set of a study, or one config as an arm."""
     if not is_study(config):
-        return [(config, None, None)]
+        return [Arm.of(config)]
     study = read_study(config)
     bases = list(dict.fromkeys(arm.base_name for arm in study.arms))
     if base is not None and base not in bases:
         raise ConfigError(f"--base: {config} has no base '{base}'; there are: {', '.join(bases)}")
-    arms = []
-    for arm in study.arms:
-        if arm.base_name == (base or bases[0]):
-            figure = None if arm.figure is None else float(arm.figure)
-            arms.append((study.reference(arm), figure, arm.base_title or None))
-    return arms
+    return [arm for arm in study.arms if arm.base_name == (base or bases[0])]
 
 
 def _start(checkpoint: str) -> tuple[str, ...]:

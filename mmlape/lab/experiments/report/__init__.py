@@ -8,13 +8,13 @@ tables hold the numbers.
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmlape.console.page import Section
+from mmlape.console.page import Element, write_page
 from mmlape.console.tables import write_csv
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_json
 from mmlape.lab.experiments.report.arms import average
 from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_data
-from mmlape.lab.experiments.report.document import sections, write_html, write_latex, write_markdown
+from mmlape.lab.experiments.report.document import OPEN, sections, write_latex, write_markdown
 from mmlape.lab.experiments.report.report_content import Report, build
 from mmlape.lab.experiments.report.tables import comparison_lines, print_results
 from mmlape.lab.runs.run import read_arms
@@ -33,7 +33,7 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         parts = sections(report, folder)
         return [
-            write_html(report, parts, folder / 'index.html'),
+            write_page(report.title, parts, OPEN, folder / 'index.html'),
             write_markdown(report, parts, folder / 'report.md'),
             *write_latex(report, folder),
             *write_data(report, folder),
@@ -44,9 +44,9 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
 
 def write_data(report: Report, folder: Path) -> list[Path]:
     """Write ``report.json``, and its views ``values.csv``, ``estimates.csv`` and ``comparisons.csv``."""
-    files = [folder / 'report.json']
-    write_json(files[0], report_data(report))
-    for name, rows in csv_rows(report).items():
+    files, content = [folder / 'report.json'], report_data(report)
+    write_json(files[0], content)
+    for name, rows in csv_rows(content).items():
         files.append(folder / f'{name}.csv')
         write_csv(files[-1], CSV_COLUMNS[name], rows)
     return files
@@ -60,7 +60,7 @@ def report_work_dir(
     baseline: str | None = None,
     metrics: Sequence[str] | None = None,
     allow_software: bool = False,
-    first: Sequence[Section] = (),
+    first: Sequence[Element] = (),
     usual: str | None = None,
 ) -> tuple[Report, list[Path]]:
     """Average and compare the arms below a work dir, and write the report.

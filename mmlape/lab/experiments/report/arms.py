@@ -11,7 +11,7 @@ from mmlape.lab.extension import PaperFigures, PaperModel, Quotation, first_answ
 from mmlape.lab.runs.identity import recorded_model
 from mmlape.lab.runs.run import Run
 from mmlape.lab.runs.schema import Cost, Identity
-from mmlape.lab.studies.study_file import StudyArm, StudyFile, find_arm
+from mmlape.lab.studies import Arm, find_arm
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def average(
     wanted = (TASK_METRICS.get(task) or found[:1]) if metrics is None else metrics
     first = next((run for run in runs if run.counts), None)
     config = str(first.record.config or name) if first else name
-    study, arm = find_arm((first.record.study if first else None) or config) or (None, None)
+    arm = find_arm((first.record.study if first else None) or config) or Arm(name, config)
     result = ArmResult(
         name,
         runs,
@@ -125,8 +125,8 @@ def average(
         summary,
         recorded_model(Path(config).stem, first.identity if first else None),
         paper or index_entry(config, first.cost.parameters if first else None),
-        arm.title if arm and arm.title != name else '',
-        study.title if study else '',
+        arm.title if arm.title != name else '',
+        arm.study.title,
     )
     return replace(result, paper=result.paper and result.paper.at_fraction(result.fraction))
 
@@ -147,16 +147,16 @@ def index_entry(config: str, parameters: int | None = None) -> PaperFigures | No
     return None if parameters and entry.parameters not in (None, parameters) else entry
 
 
-def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
-    """Return the figures of a study's paper for an arm by the paper's metric, as printed.
+def paper_figures(arm: Arm) -> dict[str, str]:
+    """Return the figures of its study's paper for an arm by the paper's metric, as printed.
 
     Those of an arm that is its base are in the metafile of that config.
     """
     if arm.overrides or arm.variables:
-        return ({study.metric: arm.figure} if arm.figure else {}) | dict(arm.also)
+        return ({arm.study.metric: arm.figure} if arm.figure else {}) | dict(arm.also)
     entry, printed = index_entry(Path(arm.base).name), {key: name for name, key in KEYS.items()}
     quotations = entry.quotations if entry else ()
-    quoted = (one for one in quotations if one.paper == study.paper)
+    quoted = (one for one in quotations if one.paper == arm.study.paper)
     return {printed[key]: figure for quotation in quoted for key, figure in quotation.figures.items()}
 
 
@@ -165,10 +165,10 @@ def _arm_entry(config: str, parameters: int | None) -> PaperFigures | None:
 
     The study's figure for it, and its base's length and batch.
     """
-    study, arm = find_arm(config) or (None, None)
+    arm = find_arm(config)
     if arm is None or not arm.overrides:
         return index_entry(arm.base, parameters) if arm else None
-    base = index_entry(arm.base)
+    base, study = index_entry(arm.base), arm.study
     kept = base and not any(key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides)
     quotations: tuple[Quotation, ...] = ()
     if arm.figure is not None:

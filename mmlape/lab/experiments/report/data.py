@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mmlape.lab.decoding import encode
-from mmlape.lab.experiments.averages import EVALUATIONS, Average
+from mmlape.lab.experiments.averages import EVALUATIONS
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.report_content import Report
 from mmlape.lab.experiments.statistics import CONFIDENCE
@@ -88,29 +88,29 @@ def report_data(report: Report) -> dict[str, Any]:
     }
 
 
-def csv_rows(report: Report) -> dict[str, list[tuple]]:
-    """Return the rows of the CSV tables by name: each value of each run, each average, each test of a difference."""
+def csv_rows(content: dict[str, Any]) -> dict[str, list[tuple]]:
+    """Return the rows of the CSV tables by name: each value of each run, each average, each test of a difference.
+
+    ``content`` is what `report_data` returns.
+    """
     values, estimates = [], []
-    for result in report.results:
-        for which, metric, name, average in _averages(result):
-            steps = result.summary.at(which).steps
-            for seed, value in average.values.items():
-                values.append((result.name, seed, which, steps.get(seed), metric, name, value))
-            moments = (getattr(average, moment) for moment in _MOMENTS)
-            estimates.append((result.name, which, metric, name, *moments))
-    comparisons = [tuple(row.values()) for row in _comparisons(report)]
+    for arm, result in content['arms'].items():
+        for which in EVALUATIONS:
+            for metric, name, average in _averages(result[which]):
+                for seed, value in average['values'].items():
+                    values.append((arm, seed, which, result[which]['steps'].get(seed), metric, name, value))
+                estimates.append((arm, which, metric, name, *(average[moment] for moment in _MOMENTS)))
+    comparisons = [tuple(row.values()) for row in content['comparisons']]
     return {'values': values, 'estimates': estimates, 'comparisons': comparisons}
 
 
-def _averages(result: ArmResult) -> Iterator[tuple[str, str, str | None, Average]]:
-    """Yield 'last' or 'best', metric, class (None for the metric itself) and the average."""
-    for which in EVALUATIONS:
-        evaluations = result.summary.at(which)
-        for metric, average in evaluations.metrics.items():
-            yield which, metric, None, average
-        for metric, classes in evaluations.per_class.items():
-            for name, average in classes.items():
-                yield which, metric, name, average
+def _averages(evaluations: dict[str, Any]) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
+    """Yield metric, class (None for the metric itself) and the average."""
+    for metric, average in evaluations['metrics'].items():
+        yield metric, None, average
+    for metric, classes in evaluations['per_class'].items():
+        for name, average in classes.items():
+            yield metric, name, average
 
 
 def _arm(result: ArmResult) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from mmlape.console.page import Section, write_page
+import pandas as pd
+
+from mmlape.console.page import Element
 from mmlape.console.tables import latex_table, markdown_table, markdown_text
 from mmlape.files import write_text
 from mmlape.lab.evaluation.metric_names import label
@@ -14,7 +16,7 @@ from mmlape.lab.experiments.report import tables
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.figures import draw_curves, plot_classes, plot_differences, plot_fractions
 from mmlape.lab.experiments.report.report_content import Report
-from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.lab.experiments.statistics import CONFIDENCE, INTERVAL, LEAST
 from mmlape.lab.extension import Quotation, extensions
 from mmlape.lab.runs.identity import named_differences
 from mmlape.lab.runs.schema import RunRecord
@@ -131,92 +133,82 @@ OPEN = ('Results', 'Differences', 'Curves', 'Images')
 """Sections that the page shows, without their details unless these are open."""
 
 
-def sections(report: Report, folder: Path) -> dict[str, list[Section]]:
+def sections(report: Report, folder: Path) -> dict[str, list[Element]]:
     """Draw the figures into a folder.
 
     Return the parts of each section by its title, which the first one lacks.
     """
     parts = {
         '': [
-            Section('text', report.introduction),
-            Section('warnings', report.excluded, 'Not counted'),
-            Section('warnings', report.warnings, 'Warnings'),
+            Element(report.introduction),
+            Element(report.excluded, 'Not counted'),
+            Element(report.warnings, 'Warnings'),
         ],
         'Results': list(_results(report, folder)),
         'Differences': list(_differences(report, folder)),
         'Curves': list(_curves(report, folder)),
         'Classes': list(_classes(report, folder)),
         'Images': [
-            _details(caption, *(Section('figure', str(file), file.stem) for file in files), open=True)
+            _details(caption, *(Element(file, file.stem) for file in files), open=True)
             for caption, files in report.images.items()
         ],
         'Cost': list(_cost(report)),
-        'Provenance': [
-            Section('table', tables.provenance_table(report)),
-            Section('list', [*stacks(report), *setting_lines(report)]),
-        ],
-        'All metrics': [
-            _details(result.name, Section('table', tables.metrics_table(result))) for result in report.results
-        ],
+        'Provenance': [Element(tables.provenance_table(report)), Element([*stacks(report), *setting_lines(report)])],
+        'All metrics': [_details(result.name, Element(tables.metrics_table(result))) for result in report.results],
     }
     kept = {title: _not_empty(content) for title, content in parts.items()}
     return {title: content for title, content in kept.items() if content or not title}
 
 
-def _not_empty(parts: Iterable[Section]) -> list[Section]:
-    return [part for part in parts if len(part.content)]
+def _not_empty(parts: Iterable[Element]) -> list[Element]:
+    return [part for part in parts if not part.is_empty]
 
 
-def _details(caption: str, *parts: Section, open: bool = False) -> Section:
-    return Section('details', _not_empty(parts), caption, open)
+def _details(caption: str, *parts: Element, open: bool = False) -> Element:
+    return Element(_not_empty(parts), caption, open)
 
 
-def _results(report: Report, folder: Path) -> Iterator[Section]:
+def _results(report: Report, folder: Path) -> Iterator[Element]:
     yield from report.first
-    yield Section('table', tables.results_table(report), 'Results')
-    yield Section('text', report.baseline_line)
+    yield Element(tables.results_table(report), 'Results')
+    yield Element(report.baseline_line)
     notes = [*report.notes, *paper(report)]
     how = (LAST_AND_BEST if report.has_best else '') + RESULTS
-    yield _details('How to read these values', Section('text', how), Section('list', notes))
+    yield _details('How to read these values', Element(how), Element(notes))
     fractions = plot_fractions(report, folder)
-    yield from (Section('figure', str(file), caption) for caption, file in fractions.items())
-    yield Section('text', FRACTIONS if fractions else '')
+    yield from (Element(file, caption) for caption, file in fractions.items())
+    yield Element(FRACTIONS if fractions else '')
 
 
-def _differences(report: Report, folder: Path) -> Iterator[Section]:
+def _differences(report: Report, folder: Path) -> Iterator[Element]:
     if figure := plot_differences(report, folder / 'differences.svg'):
-        yield Section('figure', str(figure), 'Differences with their intervals, last evaluation')
+        yield Element(figure, 'Differences with their intervals, last evaluation')
     for which in EVALUATIONS:
         if len(table := tables.comparison_table(report, which)):
-            about = Section('text', tests(report, which))
-            yield _details(f'{which.capitalize()} evaluation', Section('table', table), about)
+            about = Element(tests(report, which))
+            yield _details(f'{which.capitalize()} evaluation', Element(table), about)
 
 
-def _curves(report: Report, folder: Path) -> Iterator[Section]:
+def _curves(report: Report, folder: Path) -> Iterator[Element]:
     for number, (caption, file) in enumerate(draw_curves(report, folder).items()):
-        figure = Section('figure', str(file), caption)
-        yield from (_details(caption, figure),) if number else (Section('text', CURVES), figure)
+        figure = Element(file, caption)
+        yield from (_details(caption, figure),) if number else (Element(CURVES), figure)
 
 
-def _cost(report: Report) -> Iterator[Section]:
+def _cost(report: Report) -> Iterator[Element]:
     if len(table := tables.cost_table(report)):
-        yield from (Section('table', table), Section('text', COST))
+        yield from (Element(table), Element(COST))
 
 
-def _classes(report: Report, folder: Path) -> Iterator[Section]:
+def _classes(report: Report, folder: Path) -> Iterator[Element]:
     for number, (title, metric, group) in enumerate(tables.grouped_classes(report)):
         caption = f'{title}, {label(metric)}'
         file = plot_classes(group, title, folder / f'classes-{number}.svg')
-        about = (Section('table', tables.class_table(group)), Section('text', CLASSES))
-        yield _details(f'{caption}: {len(group)} classes', Section('figure', str(file), caption), *about)
+        about = (Element(tables.class_table(group)), Element(CLASSES))
+        yield _details(f'{caption}: {len(group)} classes', Element(file, caption), *about)
 
 
-def write_html(report: Report, parts: dict[str, list[Section]], path: Path) -> Path:
-    """Write a report as a page."""
-    return write_page(report.title, parts, OPEN, path)
-
-
-def write_markdown(report: Report, parts: dict[str, list[Section]], path: Path) -> Path:
+def write_markdown(report: Report, parts: dict[str, list[Element]], path: Path) -> Path:
     """Write a report as Markdown; links to figures are relative, so its folder can be moved."""
     blocks = [f'# {markdown_text(report.title)}']
     for title, content in parts.items():
@@ -230,7 +222,9 @@ def write_latex(report: Report, folder: Path) -> list[Path]:
     r"""Write ``tables.tex``, for ``\input`` in a paper, and ``report.tex``, a document around it."""
     lines = ['% needs \\usepackage{array,booktabs,graphicx}']
     lines += [f'% note: {" ".join(line.split())}' for line in paper(report)]
-    results = tables.without_intervals(tables.results_table(report))
+    results = tables.results_table(report)
+    # no page of paper has room for intervals
+    results = results.drop(columns=[name for name in results if name.endswith(INTERVAL)])
     best = LAST_AND_BEST if report.has_best else ''
     lines.append(latex_table(results, f'{report.title}. {best}Mean ± sample standard deviation (n) in points.'))
     for which in EVALUATIONS:
@@ -243,16 +237,17 @@ def write_latex(report: Report, folder: Path) -> list[Path]:
     return files
 
 
-def _markdown(part: Section, folder: Path) -> str:
-    if part.element == 'details':
-        inner = (_markdown(one, folder) for one in part.content)
-        return '\n\n'.join([f'### {markdown_text(part.caption)}', *inner])
-    if part.element == 'text':
-        return markdown_text(part.content)
-    if part.element == 'table':
-        return markdown_table(part.content)
-    if part.element == 'figure':
-        link = quote(os.path.relpath(part.content, folder).replace(os.sep, '/'))
-        return f'**{markdown_text(part.caption)}**\n\n![{markdown_text(part.caption)}]({link})'
-    lines = '\n'.join(f'- {markdown_text(line)}' for line in part.content)
-    return f'**{markdown_text(part.caption)}**\n\n{lines}' if part.caption else lines
+def _markdown(part: Element, folder: Path) -> str:
+    content, caption = part.content, markdown_text(part.caption)
+    if isinstance(content, str):
+        return markdown_text(content)
+    if isinstance(content, pd.DataFrame):
+        return markdown_table(content)
+    if isinstance(content, Path):
+        link = quote(os.path.relpath(content, folder).replace(os.sep, '/'))
+        return f'**{caption}**\n\n![{caption}]({link})'
+    items = [_markdown(one, folder) if isinstance(one, Element) else f'- {markdown_text(one)}' for one in content]
+    if isinstance(content[0], Element):
+        return '\n\n'.join([f'### {caption}', *items])
+    lines = '\n'.join(items)
+    return f'**{caption}**\n\n{lines}' if caption else lines

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mmlape.console.page import Section
+from mmlape.console.page import Element
 from mmlape.errors import ConfigError
 from mmlape.lab.evaluation.metric_names import label
 from mmlape.lab.experiments.averages import EVALUATIONS
@@ -127,7 +127,7 @@ class Report:
     introduction: str = ''
     notes: tuple[str, ...] = ()
     images: dict[str, list[Path]] = field(default_factory=dict)
-    first: Sequence[Section] = ()
+    first: Sequence[Element] = ()
 
     @property
     def has_best(self) -> bool:

@@ -205,11 +205,6 @@ def _recorded(values: Iterable[str | None]) -> str:
     return ', '.join(dict.fromkeys(filter(None, values))) or DASH
 
 
-def without_intervals(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the columns of intervals, which no page of paper has room for."""
-    return table.drop(columns=[name for name in table if name.endswith(INTERVAL)])
-
-
 def print_results(report: Report) -> None:
     """Print the table of results without its long columns."""
     table = results_table(report).drop(columns=f'best: {INTERVAL}', errors='ignore')

@@ -24,19 +24,21 @@
 
 An arm has further keys if an extension names them (`mmlape.lab.extension`): ``released`` is ours.
 An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One without overrides
-is its base, whose figures are in the metafile. ``!tuple [640, 640]`` is a tuple, which some
-transforms need.
+is its base, whose figures are in the metafile. Values are YAML 1.2's, and ``!tuple [640, 640]`` is a
+tuple, which some transforms need.
 """
 
+import copy
+import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from mmlape.errors import ConfigError, similar_to
-from mmlape.lab.decoding import Closed, FieldRule, Seed, UnfitError, decoded
+from mmlape.lab.decoding import UNSTORED, Closed, FieldRule, Seed, UnfitError, decoded
 from mmlape.lab.extension import extensions
 from mmlape.openmmlab.mim import PREFIX, mim_root
 
@@ -52,32 +54,12 @@ def check_arm_name(name: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class StudyArm:
-    """An arm of a study file on one base."""
-
-    name: str  # unique in the file
-    title: str  # what it is, for a reader
-    base: str  # its config
-    base_name: str  # the base's name in the study; empty if it has a single one
-    base_title: str  # the base's title
-    # changes of the base by dotted keys, as ``--cfg-options`` has them
-    overrides: Mapping[str, Any]
-    # values of the base's ``{{$NAME:default}}``, which MMEngine takes from the environment
-    variables: Mapping[str, str]
-    figure: str | None = None  # the paper's figure as it is printed; None if the study has none
-    # the arm that the figure is the difference from; None if it is a score
-    relative_to: str | None = None
-    # further figures of the paper by metric, as printed
-    also: Mapping[str, str] = field(default_factory=dict)
-    # values of the keys that an extension reads
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Texts:
+class StudyText:
     """What a study says of itself."""
 
+    # as the user named it: a path, or ``mmlape::studies/NAME.yml``
+    file: str = field(default='', metadata=UNSTORED)
     title: str = ''  # what is compared; by default the name of the file
     paper: str = ''  # whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures
     table: str = ''  # which table or section of the paper
@@ -88,12 +70,52 @@ class _Texts:
     time: str = ''  # what all runs take, and on what; empty if it is not known
 
 
+@dataclass(frozen=True)
+class Arm:
+    """One config of a comparison, with changes: what a study file has on one base, or what a command line names.
+
+    Its name is that of its folder, and of its rows in tables.
+    """
+
+    name: str  # unique in its study
+    config: str  # as commands take it: a file, ``mmlape::folder/name``, or a study's arm, ``FILE.yml:ARM``
+    cfg_options: tuple[str, ...] = ()  # changes by the command line
+    # what follows is of an arm of a study
+    title: str = ''  # what it is, for a reader
+    base: str = ''  # its config
+    base_name: str = ''  # the base's name in the study; empty if it has a single one
+    base_title: str = ''  # the base's title
+    # changes of the base by dotted keys, as ``--cfg-options`` has them
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    # values of the base's ``{{$NAME:default}}``, which MMEngine takes from the environment
+    variables: Mapping[str, str] = field(default_factory=dict)
+    figure: str | None = None  # the paper's figure as it is printed; None if the study has none
+    # the arm that the figure is the difference from; None if it is a score
+    relative_to: str | None = None
+    # further figures of the paper by metric, as printed
+    also: Mapping[str, str] = field(default_factory=dict)
+    # values of the keys that an extension reads
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    study: StudyText = StudyText()  # what its study says of itself
+
+    @property
+    def config_file(self) -> str:
+        """The file that an arm of a study would be as a config: beside the study, named after both."""
+        file = Path(self.study.file)
+        return str(file.with_name(f'{file.stem}-{self.name}.py'))
+
+    @classmethod
+    def of(cls, config: str | Path, cfg_options: Sequence[str] = ()) -> 'Arm':
+        """Build an arm named after its config."""
+        name = re.split(r'/|::', str(config))[-1].removesuffix('.py')
+        return cls(name, str(config), tuple(cfg_options))
+
+
 @dataclass(frozen=True, kw_only=True)
-class StudyFile(_Texts):
+class StudyFile(StudyText):
     """A study as its file describes it."""
 
-    file: str  # as the user named it: a path, or ``mmlape::studies/NAME.yml``
-    arms: tuple[StudyArm, ...]  # all arms, row by row: an arm of the file on each of its bases
+    arms: tuple[Arm, ...]  # all arms, row by row: an arm of the file on each of its bases
     seeds: tuple[int, ...] = ()  # what every arm is trained with; empty if the file has none
 
     @property
@@ -119,21 +141,12 @@ class StudyFile(_Texts):
         """The name of the file."""
         return Path(self.file).stem
 
-    def reference(self, arm: StudyArm) -> str:
-        """Return what commands take as the config of an arm."""
-        return f'{self.file}:{arm.name}'
-
-    def config_file(self, arm: StudyArm) -> str:
-        """Return the file that an arm would be as a config: beside the study, named after both."""
-        return str(Path(self.file).with_name(f'{self.name}-{arm.name}.py'))
-
-    def choose(self, names: Iterable[str]) -> list[StudyArm]:
-        """Return arms by name, in this order, or raise ConfigError."""
+    def arm(self, name: str) -> Arm:
+        """Return an arm by its name, or raise ConfigError."""
         by_name = {arm.name: arm for arm in self.arms}
-        for name in names:
-            if name not in by_name:
-                raise ConfigError(f"{self.file} has no arm '{name}'; {similar_to(name, by_name)}")
-        return [by_name[name] for name in names]
+        if name not in by_name:
+            raise ConfigError(f"{self.file} has no arm '{name}'; {similar_to(name, by_name)}")
+        return by_name[name]
 
 
 def is_study(path: str | Path) -> bool:
@@ -151,11 +164,11 @@ def read_study(path: str | Path) -> StudyFile:
     if match is None:
         raise ConfigError(f'{path} is no study file: its name ends with .yml')
     study = _read(match['file'])
-    return study if match['arm'] is None else replace(study, arms=tuple(study.choose([match['arm']])))
+    return study if match['arm'] is None else replace(study, arms=(study.arm(match['arm']),))
 
 
-def read_arm(path: str | Path) -> tuple[StudyFile, StudyArm]:
-    """Return the arm that ``FILE.yml:ARM`` names, with its study.
+def read_arm(path: str | Path) -> Arm:
+    """Return the arm that ``FILE.yml:ARM`` names.
 
     ConfigError for a path without ARM.
     """
@@ -164,25 +177,24 @@ def read_arm(path: str | Path) -> tuple[StudyFile, StudyArm]:
         arms = ', '.join(arm.name for arm in study.arms)
         example = f'{path}:{study.arms[0].name}'
         raise ConfigError(f'{path} is a study: name one of its arms, as {example} (of {arms})')
-    return study, study.arms[0]
+    return study.arms[0]
 
 
-def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
-    """Return the study and the arm that a run was trained on; None for another config.
+def find_arm(config: str) -> Arm | None:
+    """Return the arm of a study that a run was trained on; None for another config.
 
     Args:
         config: What the run's record names as its study, ``FILE.yml:ARM``; or as its config, in
-            records of older versions, which is what ``StudyFile.config_file`` returns. A study that
+            records of older versions, which is what `Arm.config_file` is. A study that
             is not in its place any more is looked for among those of this package.
     """
     folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
     beside = [] if str(config).startswith(PREFIX) else [Path(folder)]
     for place in (*beside, _packaged()):
         for file in _study_files(place, name):
-            study = read_study(file)
-            for arm in study.arms:
+            for arm in read_study(file).arms:
                 if name.removesuffix('.py') in (f'{file.name}:{arm.name}', f'{file.stem}-{arm.name}'):
-                    return study, arm
+                    return arm
     return None
 
 
@@ -231,7 +243,7 @@ class _Base(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Arm(Closed):
+class _Entry(Closed):
     """An entry of ``arms``."""
 
     title: Any = None
@@ -244,7 +256,7 @@ class _Arm(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Study(_Texts, Closed):
+class _Study(StudyText, Closed):
     """The content of a file."""
 
     relative_to: Name | None = None
@@ -266,19 +278,55 @@ def _read(file: str) -> StudyFile:
         text = path.read_text(encoding='utf-8')
     except UnicodeDecodeError as error:
         raise ConfigError(f'{file} is no text in UTF-8 ({error})') from error
-    from mmlape.lab.studies.parsing import parse  # yaml, without which the doctor starts
-
     try:
-        study: _Study = decoded(_Study, parse(text, file) or {}, '')
-        arms = tuple(_arms(study, path.parent))
+        study: _Study = decoded(_Study, _parse(text, file) or {}, '')
+        study = replace(study, file=file, title=study.title or path.stem)
+        about = {text.name: getattr(study, text.name) for text in fields(StudyText)}
+        arms = tuple(replace(arm, study=StudyText(**about)) for arm in _arms(study, path.parent))
         _check_arms(study, arms)
     except UnfitError as error:
         raise ConfigError(f'{file}: {error}') from None
-    texts = {text.name: getattr(study, text.name) for text in fields(_Texts)}
-    return StudyFile(file=file, arms=arms, seeds=tuple(study.seeds), **{**texts, 'title': study.title or path.stem})
+    return StudyFile(arms=arms, seeds=tuple(study.seeds), **about)
 
 
-def _check_arms(study: _Study, arms: Iterable[StudyArm]) -> None:
+def _parse(text: str, file: str) -> Any:
+    """Return the content of a file; a ConfigError names file and line if it is no YAML."""
+    import yaml  # without which the doctor starts
+
+    try:
+        return copy.deepcopy(_values(text))
+    except yaml.YAMLError as error:
+        mark = getattr(error, 'problem_mark', None)
+        line = f':{mark.line + 1}' if mark else ''
+        reason = getattr(error, 'problem', None) or error
+        raise ConfigError(f'{file}{line} does not parse: {reason}') from error
+
+
+@functools.lru_cache(maxsize=64)  # all studies of the package
+def _values(text: str) -> Any:
+    """Read YAML 1.2's plain values: ``on`` is a word (iRPE has ``on: k``), 1e-3 is a number. No key stands twice."""
+    import yaml
+
+    class Loader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+            keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+            for key, count in keys.items():
+                if count > 1:
+                    raise yaml.constructor.ConstructorError(None, None, f"'{key}' is given twice", node.start_mark)
+            return super().construct_mapping(node, deep)
+
+    boolean, number = 'tag:yaml.org,2002:bool', 'tag:yaml.org,2002:float'
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != boolean]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver(boolean, re.compile('(true|True|TRUE|false|False|FALSE)$'), list('tTfF'))
+    Loader.add_implicit_resolver(number, re.compile(r'[-+]?\d+(\.\d*)?[eE][-+]?\d+$'), list('-+0123456789'))
+    Loader.add_constructor('!tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True)))
+    return yaml.load(text, Loader)
+
+
+def _check_arms(study: _Study, arms: Iterable[Arm]) -> None:
     """Raise UnfitError if two arms have one name, or a figure has no source or no reference."""
     counts = Counter(arm.name for arm in arms)
     if not counts:
@@ -293,7 +341,7 @@ def _check_arms(study: _Study, arms: Iterable[StudyArm]) -> None:
             _require_known('relative_to', arm.relative_to, counts)
 
 
-def _arms(study: _Study, folder: Path) -> Iterator[StudyArm]:
+def _arms(study: _Study, folder: Path) -> Iterator[Arm]:
     """Yield each arm on each of its bases."""
     bases = _bases('', study.base, study.bases, folder)
     further = [key for one in extensions() for key in one.arm_keys]
@@ -304,7 +352,7 @@ def _arms(study: _Study, folder: Path) -> Iterator[StudyArm]:
         except ConfigError as error:
             raise UnfitError(str(error)) from None
         extra = {key: content.pop(key) for key in further if isinstance(content, dict) and key in content}
-        entry: _Arm = decoded(_Arm, content or {}, where)
+        entry: _Entry = decoded(_Entry, content or {}, where)
         if isinstance(entry.bases, list):
             for key in entry.bases:
                 _require_known(f'{where}: bases', str(key), bases)
@@ -326,8 +374,9 @@ def _arms(study: _Study, folder: Path) -> Iterator[StudyArm]:
         for key, base in chosen.items():
             suffix = f'-{key}' if key and key != first else ''
             figure = figures.get(key)
-            yield StudyArm(
+            yield Arm(
                 name=name + suffix,
+                config=f'{study.file}:{name}{suffix}',
                 title=', '.join(filter(None, [title, str(base.title)])),
                 base=base.base,
                 base_name=key,

@@ -1,1 +1,0 @@
-"""The installed stack: versions, checks, the lines that install it."""

@@ -1,1 +1,0 @@
-"""Study files: grids of ablations in YAML, whose arms are configs with overrides."""
