@@ -15,16 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # of `checkpoint`, what reads any file; the rest knows the papers' layouts, which the laboratory must not
 OF_FILES = tuple(
     f'checkpoint.{module}'
-    for module in (
-        'closed_world',
-        'exact_loading',
-        'fetching',
-        'gate',
-        'opening',
-        'plain_config',
-        'trained_alone',
-        'wrapping',
-    )
+    for module in ('closed_world', 'exact_loading', 'fetching', 'gate', 'opening', 'plain_config', 'trained_alone')
 )
 # modules and folders from bottom to top; those of one line may import each other as long as there is no circle
 LAYERS = (

@@ -19,6 +19,7 @@ from mmlape.checkpoint.exact_loading import (
     fit_channels,
     other_normalisation,
     require_memory,
+    unwrapped,
     without,
 )
 from mmlape.checkpoint.fetching import is_address, is_on_hub
@@ -27,7 +28,6 @@ from mmlape.checkpoint.key_maps import Tensors, recognise, whose_file
 from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
 from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.checkpoint.trained_alone import OPTIONS, digest_of_tensors, find, frozen_parts
-from mmlape.checkpoint.wrapping import unwrapped
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, ConfigError
 

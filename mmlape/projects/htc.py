@@ -23,10 +23,10 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.errors import ConfigError
 from mmlape.lab.environment.packages import importable
-from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import FFN
+from mmlape.models.named_layers import init_linear
 from mmlape.registry import TRANSFORMS
 
 

@@ -23,7 +23,7 @@ from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.checkpoint.opening import open_file
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, TimmViT, ViTAdapter, ViTPyramid
-from mmlape.models.vit.bases import UNI_PERCEIVER
+from mmlape.models.vit.model import UNI_PERCEIVER
 from mmlape.projects import CeiT, T2TViT
 
 Tensors = dict[str, Tensor]

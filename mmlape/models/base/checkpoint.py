@@ -12,12 +12,12 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from mmlape.checkpoint.exact_loading import summary_of_resized
-from mmlape.checkpoint.key_maps import Layout, Target, Weights
+from mmlape.checkpoint.key_maps import Layout, Target, Weights, with_batch_axis
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, load_pretrained
 from mmlape.checkpoint.metadata import ambiguity, lasting_arguments, mismatch
 from mmlape.console.log import log
@@ -37,6 +37,7 @@ from mmlape.models.base.describing import (
     size_of,
 )
 from mmlape.models.base.fitting import (
+    TensorNames,
     Tokens,
     fit_pe_norms,
     fit_table,
@@ -46,17 +47,8 @@ from mmlape.models.base.fitting import (
     resize_inside,
     resized_table,
 )
-from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.position import has_norms_in, joinings
-
-
-class Beside(NamedTuple):
-    """What a model has beside the plain ViT whose files it also takes, such as ViT-Adapter's pyramid."""
-
-    parts: tuple[str, ...]  # beginnings of the names of its tensors, which are new over files of a plain ViT
-    layouts: tuple[Layout, ...]  # the layouts that have them
-    untold: str  # the arguments that leave no trace in a file
 
 
 def recorded_config(model: nn.Module) -> dict[str, Any]:
@@ -74,7 +66,10 @@ class CheckpointAdapter:
     Args:
         signs: Regular expressions that each match a key of the backbone's files, if they have one layout only. A file
             of other signs is of another backbone.
-        beside: Of a backbone over a plain ViT, what it has beside that.
+        parts: Of a model that also takes the files of a plain ViT, such as ViT-Adapter: beginnings of the names of
+            what it has beside that, which is new over such files.
+        with_parts: The layouts that have these parts.
+        untold: Its arguments that leave no trace in a file, for a note.
 
     Attributes:
         public_layouts: How files are recognised, and translated to this package's names; the most special first.
@@ -92,12 +87,18 @@ class CheckpointAdapter:
     public_targets: ClassVar[Mapping[str, Target]] = {}
     names: ClassVar[TensorNames] = TensorNames()
 
-    def __init__(self, signs: tuple[str, ...] = (), beside: Beside | None = None):
-        self.signs, self.beside = signs, beside
+    def __init__(
+        self,
+        signs: tuple[str, ...] = (),
+        parts: tuple[str, ...] = (),
+        with_parts: tuple[Layout, ...] = (),
+        untold: str = '',
+    ):
+        self.signs, self.parts, self.with_parts, self.untold = signs, parts, with_parts, untold
 
-    def has_beside(self, weights: Weights) -> bool:
-        """Check whether a file has all parts of a backbone over a plain ViT."""
-        return self.beside is not None and weights.layout in [layout.name for layout in self.beside.layouts]
+    def has_parts(self, weights: Weights) -> bool:
+        """Check whether a file has the parts of a model that also takes files without them."""
+        return weights.layout in [layout.name for layout in self.with_parts]
 
     def layouts(self, model_class: type) -> tuple[Layout, ...]:
         """Return how files are recognised, and translated to this package's names; the most special layouts first."""
@@ -258,8 +259,7 @@ class CheckpointAdapter:
 
     def notes(self, weights: Weights) -> list[str]:
         """Return what a user has to know of a file that no configuration says."""
-        untold = self.beside and not weights.is_described
-        return [f'{self.beside.untold} leave no trace in a file'] if untold else []
+        return [f'{self.untold} leave no trace in a file'] if self.untold and not weights.is_described else []
 
     def arguments(self, model_class: type, weights: Weights) -> dict[str, Any]:
         """Return the arguments that a file records, beside those that no layout needs a place for."""
@@ -319,8 +319,8 @@ class CheckpointAdapter:
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values."""
-        if self.beside and name.startswith(self.beside.parts):
-            return not self.has_beside(weights)
+        if name.startswith(self.parts):
+            return not self.has_parts(weights)
         if name.startswith('removal.'):
             return True
         if name in model.pe_names and model.position.absolute.unstored:

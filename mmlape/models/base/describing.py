@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 import mmlape.admitted  # noqa: F401  (what the gate lets through)
 from mmlape.checkpoint import gate
-from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.key_maps import Weights, with_batch_axis
 from mmlape.checkpoint.metadata import arguments_in, lasting_arguments
 from mmlape.errors import MMLaPEError
 from mmlape.kinds import BACKBONES
-from mmlape.models.base.fitting import read_table
-from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
+from mmlape.models.base.fitting import TensorNames, read_table
 from mmlape.models.grid import Grid
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
 

@@ -7,9 +7,8 @@ newer ones, and so have files of Lightning or of one's own loop. Both are read, 
 import re
 from collections.abc import Mapping
 
-from mmlape.checkpoint.key_maps import NameTable, Tensors, rename_keys
+from mmlape.checkpoint.key_maps import NameTable, Tensors, join_qkv, rename_keys
 from mmlape.errors import CheckpointError
-from mmlape.models.base.tensor_names import join_qkv
 from mmlape.models.position.relative_bias import INDEX
 
 STEM = r'(.*\.)?embeddings\.patch_embeddings?\.(projection\.)?weight'

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys, split_qkv
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.tensor_names import TensorNames, split_qkv
+from mmlape.models.base.fitting import TensorNames
 from mmlape.models.base.transformers_files import LAYER, NEWER, STEM, layers, read
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE, grid_of_offsets, offset_index

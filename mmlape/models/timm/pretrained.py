@@ -19,6 +19,10 @@ OLDEST = '1.0.20'
 """The first timm with DINOv3."""
 PREFIX_TOKENS = ('cls_token', 'dist_token', 'reg_token')
 """In the order in which they precede the patches."""
+VIT = 'vit.'
+"""Before the names of timm's model in ours."""
+BILINEAR = ('flexi', 'radio')
+"""In names of models whose tables and kernels timm resizes linearly, without antialiasing."""
 
 
 MODULES = ('vision_transformer', 'deit', 'eva')
@@ -57,6 +61,11 @@ class TimmSource(NamedTuple):
     def architecture(self) -> str:
         """The name without the tag."""
         return self.name.partition('.')[0]
+
+    @property
+    def is_bilinear(self) -> bool:
+        """Whether timm resizes tables and kernels linearly."""
+        return any(part in self.architecture for part in BILINEAR)
 
     @property
     def checkpoint(self) -> str:

@@ -19,10 +19,18 @@ import re
 from dataclasses import replace
 
 from mmlape.checkpoint.exact_loading import HALF
-from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Target, Tensors, Weights, rename_keys
-from mmlape.models.base.fitting import Tokens, read_rows
+from mmlape.checkpoint.key_maps import (
+    CLASS_HEADS,
+    Layout,
+    NameTable,
+    Target,
+    Tensors,
+    Weights,
+    rename_keys,
+    with_batch_axis,
+)
+from mmlape.models.base.fitting import TensorNames, Tokens, read_rows
 from mmlape.models.base.isotropic import TOKENS
-from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.vit.big_vision import SIGN, from_jax, patch_side, stem_order

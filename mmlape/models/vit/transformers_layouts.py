@@ -13,8 +13,16 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys
-from mmlape.models.base.tensor_names import split_qkv, with_batch_axis
+from mmlape.checkpoint.key_maps import (
+    Layout,
+    NameTable,
+    Target,
+    Tensors,
+    Weights,
+    rename_keys,
+    split_qkv,
+    with_batch_axis,
+)
 from mmlape.models.base.transformers_files import EMBEDDINGS, LAYER, NEWER, STEM, layers, read
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import TABLE

@@ -16,7 +16,7 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.describing import Size
-from mmlape.models.base.tensor_names import TensorNames
+from mmlape.models.base.fitting import TensorNames
 from mmlape.models.grid import Grid
 from mmlape.models.position import joinings
 

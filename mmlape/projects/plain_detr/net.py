@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
-from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import Grid
+from mmlape.models.named_layers import init_linear
 from mmlape.projects.plain_detr.boxes import Boxes, decode
 from mmlape.projects.plain_detr.layers import (
     BoxAttention,
