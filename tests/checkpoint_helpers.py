@@ -145,6 +145,29 @@ def renamed(tensors, *names):
     return out
 
 
+def dinov2_of_authors(tensors):
+    """The names of DINOv2: the class token has a row of the PE apart, and there is a mask token."""
+    out = {key: value for key, value in tensors.items() if key not in ('cls_token', 'reg_token')}
+    row = torch.randn(1, 1, 48)
+    out['cls_token'], out['register_tokens'] = tensors['cls_token'] - row, tensors['reg_token']
+    return dict(out, pos_embed=torch.cat((row, tensors['pos_embed']), 1), mask_token=torch.zeros(1, 48))
+
+
+def dinov3_of_authors(tensors):
+    """The same of DINOv3: the biases of queries, keys and values are one, of which a mask leaves the keys out."""
+    out = {}
+    for key, value in tensors.items():
+        key = key.replace('gamma_', 'ls').replace('reg_token', 'storage_tokens')
+        key = f'{key}.gamma' if key.endswith(('ls1', 'ls2')) else key
+        if key.endswith('q_bias'):
+            other = tensors[key.replace('q_bias', 'v_bias')]
+            out[key.replace('q_bias', 'qkv.bias')] = torch.cat((value, torch.full_like(value, 3.0), other))
+            out[key.replace('q_bias', 'qkv.bias_mask')] = torch.ones(3 * len(value))
+        elif not key.endswith('v_bias'):
+            out[key] = value
+    return dict(out, mask_token=torch.zeros(1, 48), **{'rope_embed.periods': torch.ones(3)})
+
+
 @contextlib.contextmanager
 def served(folder):
     """Serve a folder on this machine; yield the address, and the paths that are asked for."""

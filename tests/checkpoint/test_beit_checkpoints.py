@@ -2,16 +2,13 @@
 
 import re
 
-import pytest
 import torch
 import torch.nn.functional as F
 from checkpoint_helpers import assert_same, renamed, save
-from mmpretrain.models import BEiTViT
 from model_helpers import ARCH, randomise
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone
-from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.beit import resize_offsets
 from mmlape.models.position.relative_bias import INDEX, TABLE
@@ -61,27 +58,6 @@ def test_tables_under_an_adapter(tmp_path):
     assert torch.equal(table(windowed, 0), table(source, 0)[:49])
     assert torch.equal(table(windowed, 1), resize_offsets(table(source, 1)[:49], (4, 4), (6, 6)))
     assert 'cls_token' in report.dropped and all(re.match('level|spm|inter|up|norm', name) for name in report.new)
-
-
-@pytest.mark.parametrize('shared', [False, True])
-def test_mmpretrains_beit_computes_the_same(tmp_path, shared):
-    """With a table for each layer, and with one for all, as its pretraining has it."""
-    tables = dict(use_rel_pos_bias=not shared, use_shared_rel_pos_bias=shared)
-    arch = dict(ARCH, num_heads=2, feedforward_channels=48) | {'embed_dims': 24, 'num_layers': 2}
-    theirs = randomise(BEiTViT(arch, SIDE, 16, out_type='raw', final_norm=False, **tables))
-    theirs.eval()
-    ours = VisionTransformer(arch, SIDE, 16, **BIAS, **LAST).eval()
-    names = {f'backbone.{name}': value for name, value in theirs.state_dict().items()}
-    report = load_backbone(ours, save(tmp_path / 'a.pth', {'state_dict': names}))
-    assert report.layout == 'mmpretrain' and not report.new and not report.problems
-    images = torch.randn(2, 3, SIDE, SIDE)
-    with torch.no_grad():
-        torch.testing.assert_close(ours(images)[0], theirs(images)[0], rtol=1e-4, atol=1e-4)
-    with pytest.raises(CheckpointError, match="is of BEiT, which has qkv_bias='qv' and pe_type='beit'"):
-        load_backbone(VisionTransformer(arch, SIDE, 16), str(tmp_path / 'a.pth'))
-
-
-# the plain bases
 
 
 def test_dinov2s_patches_become_those_of_16_pixels(tmp_path):

@@ -13,6 +13,7 @@ from checkpoint_helpers import run_file
 from each import each
 from huggingface_hub import PyTorchModelHubMixin
 from mmengine.config import Config
+from model_helpers import CEIT_ARCH, T2T_ARCH
 from safetensors.torch import save_file
 from timm.layers import resample_abs_pos_embed
 from torch import nn
@@ -23,12 +24,14 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer, TimmViT, TimmViTAdapter, VisionTransformer, ViTAdapter
+from mmlape.projects import CeiT, T2TViT
 
 GRIDS = ((18, 32), (9, 16), (14, 56), (32, 128), (14, 16), (24, 24))
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 OF_TIMM = dict(embed_dim=16, depth=2, num_heads=2, mlp_ratio=2)
 ADAPTER = dict(conv_inplane=4, deform_num_heads=2)
 INDEXES = dict(interaction_indexes=[[0, 0], [1, 1]])
+ANTIALIAS = dict(interpolate_mode='bicubic-antialias')
 
 
 def vit(size, **options):
@@ -39,8 +42,8 @@ def of_timm(size, model_args=None, **options):
     return TimmViT('vit_tiny_patch16_224', img_size=size, model_args={**OF_TIMM, **(model_args or {})}, **options)
 
 
-def adapter_of_timm(size, init_cfg=None, **options):
-    of_vit = dict(model_name='vit_tiny_patch16_224', img_size=size, model_args=OF_TIMM, **options)
+def adapter_of_timm(size, init_cfg=None, name='vit_tiny_patch16_224', **options):
+    of_vit = dict(model_name=name, img_size=size, model_args=OF_TIMM, **options)
     return TimmViTAdapter(of_vit, layers=(0, 1), init_cfg=init_cfg, **ADAPTER)
 
 
@@ -58,6 +61,9 @@ MODELS = {
     'add_lape': partial(of_timm, pe_joining='lape'),
     'add_lape, unshared': partial(of_timm, pe_joining='unshared'),
     'TimmViTAdapter': adapter_of_timm,
+    'TimmViTAdapter, patches of 14': partial(adapter_of_timm, name='vit_small_patch14_dinov2'),
+    'T2T-ViT': lambda size, **options: T2TViT(T2T_ARCH, size, pe_type='learnable', **ANTIALIAS, **options),
+    'CeiT': lambda size, **options: CeiT(CEIT_ARCH, size, **ANTIALIAS, **options),
     'Swin': lambda size, **options: SwinTransformer(
         dict(embed_dims=8, depths=(1, 1), num_heads=(1, 2)), tuple(side // 4 for side in size), window_size=2,
         pe_type='learnable', interpolate_mode='bicubic-antialias', **options,
@@ -276,7 +282,7 @@ def test_pretrained_squares_get_timms_resize(tmp_path):
     """Of 14 x 14 patches, in a file that says nothing; the tables of `add_lape` start from it."""
     for name, grid in each(itertools.product(MODELS, GRIDS)):
         given = dict(allow_joining_mismatch=True, strict=False)
-        if name in ('Swin', 'LaPE, unshared') or 'without rows' in name:
+        if name in ('Swin', 'LaPE, unshared', 'T2T-ViT', 'CeiT') or 'without rows' in name or 'of 14' in name:
             continue
         tokens = {} if 'no token' not in name else dict(class_token=False, global_pool='avg')
         theirs = filled(timm.create_model('vit_tiny_patch16_224', **OF_TIMM, **tokens))

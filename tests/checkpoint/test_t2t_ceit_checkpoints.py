@@ -10,7 +10,6 @@ from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
-from mmlape.models.position.base import resize_absolute
 from mmlape.projects import CeiT, T2TViT
 
 
@@ -25,16 +24,6 @@ def public_file(path, source):
     if isinstance(source, T2TViT):
         return save(path, tensors, 'state_dict_ema')
     return save(path, tensors, 'model', epoch=299)
-
-
-@pytest.mark.parametrize(('cls', 'pe_type'), [(CeiT, 'learnable'), (T2TViT, 'sincos1d'), (T2TViT, 'learnable')])
-def test_the_pe_is_resized_and_its_class_row_kept(tmp_path, cls, pe_type):
-    source = model(cls, pe_type=pe_type)
-    report = load_backbone(
-        target := model(cls, (64, 32), pe_type=pe_type), public_file(tmp_path / 'a.pth.tar', source)
-    )
-    assert report.resized == {'pos_embed': '3x3 -> 4x2'}
-    assert torch.equal(target.pos_embed, resize_absolute(source.pos_embed, (3, 3), (4, 2), 1))
 
 
 def test_a_feature_map_drops_class_attention_and_says_so(tmp_path):

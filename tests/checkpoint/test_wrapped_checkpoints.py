@@ -37,11 +37,9 @@ def timm_vit(**options):
     return TimmViT('vit_tiny_patch16_224', img_size=32, model_args=dict(SMALL, **more), **options)
 
 
-def timm_adapter(in_channels=None):
-    more = {} if in_channels is None else dict(in_chans=in_channels)
-    vit = dict(model_name='vit_tiny_patch16_224', img_size=64, model_args=dict(SMALL, **more))
-    same = {} if in_channels is None else dict(in_channels=in_channels)
-    return TimmViTAdapter(vit=vit, **ADAPTER, **same)
+def timm_adapter(of_vit=None, **options):
+    vit = dict(model_name='vit_tiny_patch16_224', img_size=64, model_args=dict(SMALL, **(of_vit or {})))
+    return TimmViTAdapter(vit=vit, **ADAPTER, **options)
 
 
 FAMILIES = {
@@ -322,6 +320,18 @@ def test_filters_of_other_channels_are_summed_or_repeated_where_that_is_asked(tm
             if 'norm0' not in str(source.state_dict().keys()):
                 theirs = timm.models.adapt_input_conv(channels, source.state_dict()[stem])
                 torch.testing.assert_close(model.state_dict()[stem], theirs)
+
+
+@pytest.mark.parametrize('channels', [1, 3, 5])
+def test_vit_or_adapter_names_the_channels_of_both(channels):
+    of_vit, of_adapter = dict(in_chans=channels), dict(in_channels=channels)
+    for options in each((dict(of_vit=of_vit), of_adapter, dict(of_vit=of_vit, **of_adapter))):
+        model = timm_adapter(**options)
+        stems = model.vit.patch_embed.proj, model.spm.stem[0]
+        assert {stem.in_channels for stem in stems} == {channels} == {model.in_channels}
+        assert len(model(torch.randn(1, channels, 64, 64))) == 4
+    with pytest.raises(ConfigError, match=f'in_channels=2, but model_args of vit have in_chans={channels}'):
+        timm_adapter(of_vit=of_vit, in_channels=2)
 
 
 def outputs(out):
