@@ -570,41 +570,6 @@ def test_a_file_of_a_pretraining(tmp_path):
     torch.testing.assert_close(model.pos_embed, source.pos_embed)
 
 
-WRONG = {
-    "is of BEiT, which has qkv_bias='qv' and pe_type='beit'": ('BEiT', vit),
-    "qkv_bias='qv' is BEiT's, but the file is": ('DeiT', lambda: vit(**BEIT)),
-    'missing: cls_token': ('adapter over BEiT, windows', lambda: over_beit(with_cls_token=True)),
-    "window_padding='before-qkv'": (
-        'adapter over BEiT, windows', lambda: over_beit(window_attn=True, window_size=[4, 3]),
-    ),
-    "the file is of Uni-Perceiver, which has patch_norm='post-posemb'": (
-        'adapter over Uni-Perceiver', lambda: randomise(ViTAdapter(ARCH, 64, **OVER)),
-    ),
-    'eps=1e-5': (
-        'adapter over Uni-Perceiver',
-        lambda: randomise(ViTAdapter(ARCH, 64, **UNI | dict(norm_cfg=dict(type='LN', eps=1e-6)))),
-    ),
-    'matches no known layout': ('T2T-ViT', lambda: new_token_vit(CeiT)),
-    r'unexpected: tokens_to_token\.attention1\.w ': (
-        'T2T-ViT', lambda: new_token_vit(T2TViT, tokens_type='transformer'),
-    ),
-    "wrong PE: pos_embed is not the table of pe_type='sincos1d'": (
-        'CeiT', lambda: new_token_vit(CeiT, pe_type='sincos1d'),
-    ),
-    'it is a file of mmlape.SwinTransformer .swin layout., and the model has VisionTransformer': ('Swin', vit),
-    'it is a file of mmlape.VisionTransformer .deit layout., and the model has SwinTransformer': ('DeiT', swin),
-    'it is a file of mmlape.CeiT .CeiT layout., and the model has VisionTransformer': ('CeiT', vit),
-    "was trained with LaPE, but the model has pe_joining='default'": ('LaPE', vit),
-    "was trained without LaPE, but the model has pe_joining='lape'": ('DeiT', lambda: vit(pe_joining='lape')),
-    'missing: dist_token': ('DeiT', lambda: vit(DistilledVisionTransformer)),
-    'new gammas of 1e-05 would .*set layer_scale_init_value=1, or 0': (
-        'DeiT', lambda: type(vit())(ARCH, 32, PATCH, layer_scale_init_value=1e-5),
-    ),
-    'unexpected: layers.0.blocks.0.attn.relative_position_bias_table': ('Swin', lambda: swin(pe_type='learnable')),
-}  # fmt: skip
-"""What is said of a file that is of another model."""
-
-
 DINOV3 = golden()[0]['dinov3']
 WRONG = {
     "is of BEiT, which has qkv_bias='qv' and pe_type='beit'": ('BEiT', vit),

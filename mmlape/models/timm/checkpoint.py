@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
-from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
-from mmlape.models.base.describing import Size
+from mmlape.models.base.checkpoint import CheckpointAdapter, Size, recorded_config
 from mmlape.models.base.fitting import Tokens, fit_pe_norms, fit_table, read_table
 from mmlape.models.timm.joined import TABLE, Proxy, table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, VIT
