@@ -1,12 +1,14 @@
 """Files are described by comparison: a model with a name is found by names and shapes, and nothing is guessed."""
 
 import pytest
+import torch
 from checkpoint_helpers import assert_same, built_of, save
 from each import each
+from model_helpers import meta_device
 
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
-from mmlape.models import VisionTransformer
+from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.model_names import get_model
 
 SMALL = {
@@ -58,3 +60,10 @@ def test_what_an_older_file_records_is_compared(tmp_path):
     own['num_heads'] = 6
     found = inspect(save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record}))
     assert 'name the CONFIG' in found['to load it'] and found['num_heads'] == 6
+
+
+def test_a_public_arch_is_named_with_the_maps_of_a_detector(tmp_path):
+    with meta_device():
+        tensors = SwinTransformer('tiny', out_type='featmap', out_indices=(0, 1, 2, 3)).state_dict()
+    found = inspect(save(tmp_path / 'a.pth', {name: torch.zeros(value.shape) for name, value in tensors.items()}))
+    assert found['model'] == 'swin-tiny' and 'out_indices=[0, 1, 2, 3]' in found['to load it']
