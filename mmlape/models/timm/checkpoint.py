@@ -21,7 +21,7 @@ from mmlape.models.base.fitting import Tokens, fit_pe_norms, fit_table, read_tab
 from mmlape.models.timm.joined import TABLE, Proxy, table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, VIT
 from mmlape.models.vit.checkpoint import ADAPTER_PARTS
-from mmlape.models.vit.layouts import EVA_NAMES, SAM, is_beit, to_timm, unchunked
+from mmlape.models.vit.layouts import EVA_NAMES, SAM, is_beit, join_gates, to_timm, unchunked
 from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
 from mmlape.models.vit.transformers_layouts import from_transformers
 
@@ -64,10 +64,7 @@ def _from_transformers(tensors: Tensors) -> Tensors:
         return rename_keys(out, _OF_DINOV3)
     if '/mask_token' not in out:
         return to_timm(out)
-    for name in [name for name in out if '.mlp.w1.' in name]:
-        gates = (out.pop(name), out.pop(name.replace('.w1.', '.w2.')))
-        out[name.replace('.w1.', '.w12.')] = torch.cat(gates)
-    return rename_keys(out, _OF_DINOV2)
+    return rename_keys(join_gates(out), _OF_DINOV2)
 
 
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))

@@ -7,8 +7,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from mmlape.checkpoint.exact_loading import Normalisation
 from mmlape.checkpoint.fetching import HUB, local_path
@@ -154,15 +153,6 @@ def _hub_model(repository: str) -> TimmSource:
     return TimmSource(values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository))
 
 
-class _NoValues(TorchFunctionMode):
-    """Leave out initial values, which take most of a model's time on the meta device: it draws them by Python."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in (Tensor.uniform_, Tensor.normal_, Tensor.clamp_):
-            return args[0]
-        return func(*args, **(kwargs or {}))
-
-
 @functools.cache
 def skeleton(name: str) -> nn.Module:
     """Build the model of an architecture of timm without data, and check that it is a plain ViT.
@@ -179,7 +169,7 @@ def skeleton(name: str) -> nn.Module:
     from timm.models.vision_transformer import VisionTransformer
 
     try:
-        with _NoValues(), torch.device('meta'):
+        with torch.device('meta'):
             model = timm.create_model(name, num_classes=0)
     except Exception as error:  # models of any kind, with errors of any kind
         raise ConfigError(f'timm cannot build {name}: {error}') from error
