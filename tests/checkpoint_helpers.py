@@ -6,11 +6,15 @@ import http.server
 import math
 import os
 import re
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import torch
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_local
 
+from mmlape.checkpoint import closed_world
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
 from mmlape.checkpoint.opening import open_file
@@ -32,8 +36,34 @@ def assert_same(model, source, except_=()):
 class Payload:
     """An object whose unpickling makes the folder ``path``."""
 
+    def __init__(self, path='canary'):
+        self.path = str(path)
+
     def __reduce__(self):
         return os.mkdir, (self.path,)
+
+
+SPY = "open('canary', 'w').close()\n"
+
+
+def enter(folder, monkeypatch):
+    """Go to a folder with a module that tells when it is imported; MMEngine's loader is its own there."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(closed_world, '_temporary', lambda: str(folder / 'temporary'))
+    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
+    CheckpointLoader.register_scheme('', load_from_local, force=True)
+    Path('spy.py').write_text(SPY)
+
+
+def fired(*modules):
+    """Return whether something was written or made here since the last time, and forget what was imported."""
+    for name in ('spy', *modules):
+        sys.modules.pop(name, None)
+    found = list(Path().glob('canary*'))
+    for path in found:
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    return bool(found)
 
 
 def to_flax(source):

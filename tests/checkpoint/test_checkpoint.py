@@ -140,8 +140,7 @@ def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch
     from mmengine.runner.checkpoint import CheckpointLoader
 
     monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
-    payload = Payload()
-    payload.path = str(tmp_path / 'ran')
+    payload = Payload(tmp_path / 'ran')
     torch.save({'state_dict': {'weight': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
     opening.guard_mmengine()
     for name, message in ((str(tmp_path / 'a.pth'), 'would run code'), ('open-mmlab://a', 'download it and name')):
