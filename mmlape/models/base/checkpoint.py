@@ -28,7 +28,7 @@ from mmlape.checkpoint.metadata import ambiguity, arguments_in, lasting_argument
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError
 from mmlape.kinds import BACKBONES
-from mmlape.models.arguments import changed_arguments, parameters
+from mmlape.models.base.backbone import changed_arguments, parameters
 from mmlape.models.base.fitting import (
     TensorNames,
     Tokens,
