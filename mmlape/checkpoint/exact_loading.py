@@ -294,10 +294,6 @@ class LoadOptions:
     # fit filters for images of 3 channels, or of 1, to those of the model
     adapt_channels: bool = False
 
-    def __post_init__(self):
-        if self.grid is not None:
-            object.__setattr__(self, 'grid', require_grid(self.grid, 'grid'))
-
 
 OF_IMAGES = (1, 3)
 """Channels of the images that public weights read."""

@@ -18,6 +18,7 @@ from mmlape.checkpoint.exact_loading import (
     fill,
     fit_channels,
     other_normalisation,
+    require_grid,
     require_memory,
     unwrapped,
     without,
@@ -75,7 +76,8 @@ def load_backbone(
         CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything
             strict refuses.
     """
-    options = LoadOptions(grid, allow_joining_mismatch, adapt_channels)
+    known = None if grid is None else require_grid(grid, 'grid')
+    options = LoadOptions(known, allow_joining_mismatch, adapt_channels)
     with unwrapped(model) as inner:
         file = completed(open_file(checkpoint), inner)
         require_memory(inner, file.path)

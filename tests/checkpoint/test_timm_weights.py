@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 from checkpoint_helpers import dinov2_of_authors, dinov3_of_authors, run_file
+from each import each
 from golden_models import ADAPTER_TOLERANCE, assert_close, cases
 from golden_models import build as build_golden
 from golden_models import load as load_golden
@@ -17,6 +18,7 @@ from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, TimmViTAdapter, ViTAdapter
+from mmlape.models.timm.adapter import PATCH14
 from mmlape.models.timm.joined import table_names
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
@@ -130,6 +132,16 @@ def test_an_adapters_files(tmp_path):
         load_backbone(injecting, str(tmp_path / 'own.pth'))
     found = inspect(run_file(tmp_path / 'run.pth', model))
     assert "mode='read-only'" in found['to load it'] and 'layers=[0, 1]' in found['to load it']
+
+
+def test_patches_of_14_keep_the_grid_of_their_table(tmp_path):
+    """Below an adapter, whatever becomes of the patches."""
+    theirs = timm_model('vit_small_patch14_reg4_dinov2', num_classes=0)
+    vit = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=TINY)
+    for patch14 in each(PATCH14):
+        report = load(model := TimmViTAdapter(vit, patch14=patch14, **PARTS), theirs.state_dict(), tmp_path / 'a.pth')
+        assert model.grid == (37, 37) and torch.equal(model.vit.pos_embed, theirs.pos_embed)
+        assert list(report.resized) == ['vit.patch_embed.proj.weight'] * (patch14 == 'resample-kernel')
 
 
 @pytest.mark.parametrize('prefix', ['', 'segmentation_model.0.'], ids=['adapter', 'segmentor'])
