@@ -6,11 +6,15 @@ import http.server
 import math
 import os
 import re
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import torch
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_local
 
+from mmlape.checkpoint import closed_world
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
 from mmlape.checkpoint.opening import open_file
@@ -32,8 +36,34 @@ def assert_same(model, source, except_=()):
 class Payload:
     """An object whose unpickling makes the folder ``path``."""
 
+    def __init__(self, path='canary'):
+        self.path = str(path)
+
     def __reduce__(self):
         return os.mkdir, (self.path,)
+
+
+SPY = "open('canary', 'w').close()\n"
+
+
+def enter(folder, monkeypatch):
+    """Go to a folder with a module that tells when it is imported; MMEngine's loader is its own there."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(closed_world, '_temporary', lambda: str(folder / 'temporary'))
+    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
+    CheckpointLoader.register_scheme('', load_from_local, force=True)
+    Path('spy.py').write_text(SPY)
+
+
+def fired(*modules):
+    """Return whether something was written or made here since the last time, and forget what was imported."""
+    for name in ('spy', *modules):
+        sys.modules.pop(name, None)
+    found = list(Path().glob('canary*'))
+    for path in found:
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    return bool(found)
 
 
 def to_flax(source):
@@ -143,6 +173,29 @@ def renamed(tensors, *names):
             name = re.sub(pattern, new, name)
         out[name] = value
     return out
+
+
+def dinov2_of_authors(tensors):
+    """The names of DINOv2: the class token has a row of the PE apart, and there is a mask token."""
+    out = {key: value for key, value in tensors.items() if key not in ('cls_token', 'reg_token')}
+    row = torch.randn(1, 1, 48)
+    out['cls_token'], out['register_tokens'] = tensors['cls_token'] - row, tensors['reg_token']
+    return dict(out, pos_embed=torch.cat((row, tensors['pos_embed']), 1), mask_token=torch.zeros(1, 48))
+
+
+def dinov3_of_authors(tensors):
+    """The same of DINOv3: the biases of queries, keys and values are one, of which a mask leaves the keys out."""
+    out = {}
+    for key, value in tensors.items():
+        key = key.replace('gamma_', 'ls').replace('reg_token', 'storage_tokens')
+        key = f'{key}.gamma' if key.endswith(('ls1', 'ls2')) else key
+        if key.endswith('q_bias'):
+            other = tensors[key.replace('q_bias', 'v_bias')]
+            out[key.replace('q_bias', 'qkv.bias')] = torch.cat((value, torch.full_like(value, 3.0), other))
+            out[key.replace('q_bias', 'qkv.bias_mask')] = torch.ones(3 * len(value))
+        elif not key.endswith('v_bias'):
+            out[key] = value
+    return dict(out, mask_token=torch.zeros(1, 48), **{'rope_embed.periods': torch.ones(3)})
 
 
 @contextlib.contextmanager

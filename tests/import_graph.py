@@ -15,16 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # of `checkpoint`, what reads any file; the rest knows the papers' layouts, which the laboratory must not
 OF_FILES = tuple(
     f'checkpoint.{module}'
-    for module in (
-        'closed_world',
-        'exact_loading',
-        'fetching',
-        'gate',
-        'opening',
-        'plain_config',
-        'trained_alone',
-        'wrapping',
-    )
+    for module in ('closed_world', 'exact_loading', 'fetching', 'gate', 'opening', 'plain_config', 'trained_alone')
 )
 # modules and folders from bottom to top; those of one line may import each other as long as there is no circle
 LAYERS = (
@@ -63,12 +54,12 @@ INSIDE = {
         ('__init__',),
     ),
     'models': (
-        ('arguments', 'grid', 'model_names', 'named_layers', 'weight_init'),
+        ('grid', 'named_layers', 'weight_init'),
         ('removal',),
         ('position',),
         ('layers', 'param_groups'),
         ('base',),
-        ('pos_embed',),
+        ('model_names', 'pos_embed'),
         ('vit', 'swin', 'classifiers'),
         ('adapter',),
         ('timm',),

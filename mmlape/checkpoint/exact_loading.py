@@ -9,11 +9,12 @@ So a gray image has the outputs of its copies in three channels. A norm of the p
 it first: its scale and shift are of channels, too.
 """
 
+import contextlib
 import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
 from typing import Any
@@ -21,8 +22,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from mmlape.checkpoint.opening import OpenedFile, not_finite, require_finite
-from mmlape.checkpoint.wrapping import unwrapped
+from mmlape.checkpoint.opening import AROUND, INSIDE, OpenedFile, not_finite, require_finite
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, ConfigError
 
@@ -101,6 +101,42 @@ def summary_of_resized(resized: dict[str, str]) -> str:
     """Return 'resized pos_embed: 14x14 -> 32x32' for names and what happened to them."""
     changes = {how: [name for name in resized if resized[name] == how] for how in dict.fromkeys(resized.values())}
     return '; '.join(f'resized {summary(names)}: {how}' for how, names in changes.items())
+
+
+@contextlib.contextmanager
+def unwrapped(model: nn.Module) -> Iterator[nn.Module]:
+    """Lend a model without the wrappers around it and around its modules; they are the same modules, and stay so."""
+    inner = _content(model)
+    changed = []
+    for parent in list(inner.modules()):
+        for name, child in parent.named_children():
+            content = _content(child)
+            if content is not child:
+                changed.append((parent, name, child))
+                parent._modules[name] = content
+    try:
+        yield inner
+    finally:
+        for parent, name, child in changed:
+            parent._modules[name] = child
+
+
+def _content(module: nn.Module) -> nn.Module:
+    """Return the model that a wrapper has, through any number of them."""
+    while True:
+        names = dict(module.named_children())
+        inside = next((names[name] for name in INSIDE if name in names), None)
+        if inside is None and set(names) == {AROUND} and _is_around(module):
+            inside = names[AROUND]
+        if inside is None:
+            return module
+        module = inside
+
+
+def _is_around(module: nn.Module) -> bool:
+    """Check for a class that stands for its ``module``; others may have one by that name."""
+    known = ('DistributedDataParallel', 'DataParallel', 'AveragedModel', 'DeepSpeedEngine', 'BaseAveragedModel')
+    return any(base.__name__.endswith(known) for base in type(module).__mro__)
 
 
 def load_exactly(model: nn.Module, file: OpenedFile, strict: bool = True, fresh: Sequence[str] = ()) -> LoadReport:
@@ -257,10 +293,6 @@ class LoadOptions:
     allow_joining_mismatch: bool = False
     # fit filters for images of 3 channels, or of 1, to those of the model
     adapt_channels: bool = False
-
-    def __post_init__(self):
-        if self.grid is not None:
-            object.__setattr__(self, 'grid', require_grid(self.grid, 'grid'))
 
 
 OF_IMAGES = (1, 3)

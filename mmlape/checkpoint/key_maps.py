@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mmlape.checkpoint.exact_loading import Normalisation
@@ -131,6 +132,40 @@ def _patterns(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         replacement = first + ''.join(rf'\{number}{part}' for number, part in enumerate(others, 1))
         pairs.append((f'^{re.escape(old)}'.replace(r'\#', r'(\d+)'), replacement))
     return pairs
+
+
+def with_batch_axis(table: Tensor) -> Tensor:
+    """Return a table as (1, rows, D); the public 1-D sinusoids have no batch axis."""
+    return table[None] if table.ndim == 2 else table
+
+
+def join_qkv(tensors: Tensors) -> Tensors:
+    """Return tensors with each layer's queries, keys and values, ``attn.q``, ``attn.k`` and ``attn.v``, in one map.
+
+    Where keys have no bias, those of queries and values stay apart, as BEiT names them.
+    """
+    out = {name: value for name, value in tensors.items() if not re.search(r'\.attn\.[qkv]\.', name)}
+    for name in (name for name in tensors if '.attn.q.' in name):
+        of_each = [name.replace('.attn.q.', f'.attn.{part}.') for part in 'qkv']
+        if all(part_name in tensors for part_name in of_each):
+            joined = torch.cat([tensors[part_name] for part_name in of_each])
+            out[name.replace('.attn.q.', '.attn.qkv.')] = joined
+            continue
+        for part_name in of_each:
+            if part_name in tensors:
+                out[re.sub(r'\.bias$', '_bias', part_name)] = tensors[part_name]
+    return out
+
+
+def split_qkv(tensors: Tensors) -> Tensors:
+    """Reverse ``join_qkv``."""
+    out: Tensors = {}
+    for name, value in tensors.items():
+        if '.attn.qkv.' in name:
+            out |= {name.replace('.attn.qkv.', f'.attn.{part}.'): chunk for part, chunk in zip('qkv', value.chunk(3))}
+        else:
+            out[re.sub(r'\.attn\.([qv])_bias$', r'.attn.\1.bias', name)] = value
+    return out
 
 
 def recognise(file: OpenedFile, layouts: Iterable[Layout], model: nn.Module | None = None) -> Weights:

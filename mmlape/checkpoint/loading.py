@@ -18,7 +18,9 @@ from mmlape.checkpoint.exact_loading import (
     fill,
     fit_channels,
     other_normalisation,
+    require_grid,
     require_memory,
+    unwrapped,
     without,
 )
 from mmlape.checkpoint.fetching import is_address, is_on_hub
@@ -27,7 +29,6 @@ from mmlape.checkpoint.key_maps import Tensors, recognise, whose_file
 from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
 from mmlape.checkpoint.opening import OpenedFile, open_file
 from mmlape.checkpoint.trained_alone import OPTIONS, digest_of_tensors, find, frozen_parts
-from mmlape.checkpoint.wrapping import unwrapped
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, ConfigError
 
@@ -75,7 +76,8 @@ def load_backbone(
         CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything
             strict refuses.
     """
-    options = LoadOptions(grid, allow_joining_mismatch, adapt_channels)
+    known = None if grid is None else require_grid(grid, 'grid')
+    options = LoadOptions(known, allow_joining_mismatch, adapt_channels)
     with unwrapped(model) as inner:
         file = completed(open_file(checkpoint), inner)
         require_memory(inner, file.path)

@@ -21,9 +21,8 @@ from torch import nn
 
 from mmlape.checkpoint.exact_loading import HALF, IMAGENET, Normalisation, normalisation_of
 from mmlape.checkpoint.fetching import local_path
-from mmlape.checkpoint.opening import AVERAGES, WRAPPERS, OpenedFile
+from mmlape.checkpoint.opening import AVERAGES, WRAPPERS, OpenedFile, plain_names
 from mmlape.checkpoint.plain_config import read_plain
-from mmlape.checkpoint.wrapping import plain_names
 from mmlape.errors import CheckpointError
 
 HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')

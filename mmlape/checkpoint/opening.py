@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from mmlape.checkpoint.fetching import local_path
-from mmlape.checkpoint.wrapping import plain_names
 from mmlape.console.log import log
 from mmlape.errors import CheckpointError, MissingCheckpointError, shown
 
@@ -55,6 +54,13 @@ WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
 """Keys under which training code keeps the weights, in the order they are looked for."""
 AVERAGES = ('state_dict_ema', 'model_ema')
 """Keys under which timm and DeiT keep the average of the weights."""
+INSIDE = ('_orig_mod', '_fsdp_wrapped_module', '_checkpoint_wrapped_module', '_forward_module')
+"""Modules that stand for the one in them: of compilers, FSDP, recomputation and Lightning's Fabric."""
+AROUND = 'module'
+"""The model in DistributedDataParallel, DataParallel, DeepSpeed's engine and AveragedModel."""
+COUNTERS = ('n_averaged', 'steps')
+"""What averaged models of torch and MMEngine have beside their model."""
+_INSIDE = re.compile(rf'(?:^|(?<=\.))(?:{"|".join(INSIDE)})\.')
 
 
 def format_of(path: Path, trusted: bool = False) -> str:
@@ -344,19 +350,20 @@ STATE_DICT = 'the state dict'
 class OpenedFile(os.PathLike):
     """A checkpoint that was read once, for all who ask it; a path for those who ask for its file.
 
-    Another process that gets it opens the file itself.
+    Another process that gets it opens the file itself, or gets the content where that is not the file's.
     """
 
     content: Mapping[str, Any]  # what `read_checkpoint` returns
     path: str = STATE_DICT
+    is_file: bool = False  # whether the content is what the file has, and all of it
 
     def __fspath__(self) -> str:
         """Return the path."""
         return self.path
 
     def __reduce__(self) -> tuple:
-        """Return what opens it anew."""
-        return open_file, (self.path, True)
+        """Return what opens it anew, or builds it of its content."""
+        return (open_file, (self.path, True)) if self.is_file else (OpenedFile, (self.content, self.path))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -376,7 +383,7 @@ def open_file(checkpoint: str | os.PathLike | Mapping | OpenedFile, mmap: bool =
         return checkpoint
     if isinstance(checkpoint, Mapping):
         return OpenedFile(checkpoint)
-    return OpenedFile(read_checkpoint(checkpoint, mmap=mmap), os.fspath(checkpoint))
+    return OpenedFile(read_checkpoint(checkpoint, mmap=mmap), os.fspath(checkpoint), is_file=True)
 
 
 def averages_only(content: Mapping) -> bool:
@@ -481,3 +488,16 @@ def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor
             "write the complete weights (DeepSpeed's zero_to_fp32.py, accelerate merge-weights)"
         )
     return {name: tensors[stored_name] for name, stored_name in plain_names(tensors).items()}
+
+
+def plain_names(names: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of a state dict by those that they have without wrappers; counters of an average have none."""
+    plain = {_INSIDE.sub('', name): name for name in names}
+    if len(plain) < len(names):  # two wrappers of one module
+        plain = {name: name for name in names}
+    while True:
+        inner = [name for name in plain if name not in COUNTERS]
+        depth = len(AROUND) + 1
+        if not inner or not all(name.startswith(f'{AROUND}.') for name in inner):
+            return plain
+        plain = {name[depth:]: plain[name] for name in inner}

@@ -10,7 +10,7 @@ from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES
-from mmlape.models.arguments import parameters
+from mmlape.models.base.backbone import parameters
 
 VARIANTS = {'lape': dict(pe_joining='lape'), 'dpn': dict(patch_norm='dual')}
 """What the suffixes of a model's name stand for."""

@@ -1,9 +1,10 @@
-"""Norms and activations from a dict, as MMCV builds them.
+"""Norms and activations from a dict, as MMCV builds them, and initial values of linear maps.
 
 PyTorch's under their usual names, others by MMCV.
 """
 
 from torch import nn
+from torch.nn.init import trunc_normal_
 
 from mmlape.errors import ConfigError
 
@@ -77,3 +78,11 @@ def _of_mmcv(argument: str, layer_class: str, known: dict):
             f'it, does not import ({error}); choose one of those, or install MMCV'
         ) from error
     return mmcv.cnn
+
+
+def init_linear(module: nn.Module) -> None:
+    """Initialise a linear map as DeiT does; for ``apply``."""
+    if isinstance(module, nn.Linear):
+        trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from mmlape.checkpoint.exact_loading import require_grid
-from mmlape.checkpoint.key_maps import recognise_backbone
+from mmlape.checkpoint.key_maps import recognise_backbone, with_batch_axis
 from mmlape.checkpoint.opening import OpenedFile, state_dict_of, weights_in
 from mmlape.errors import CheckpointError, require_choice
 from mmlape.models.base.fitting import read_rows
-from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import RESIZE_MODES, Grid
 from mmlape.models.position import AttentionPosition, kinds
 from mmlape.models.position.base import resize_absolute

@@ -20,9 +20,9 @@ from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone, require_c
 from mmlape.models.grid import Grid, channels_last, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PatchEmbed, complete_patches, norms_around
-from mmlape.models.layers.transformer_layer import FFN, BaseTransformerLayer, init_linear
+from mmlape.models.layers.transformer_layer import FFN, BaseTransformerLayer
 from mmlape.models.model_names import name_models, resolve_arch
-from mmlape.models.named_layers import build_norm
+from mmlape.models.named_layers import build_norm, init_linear
 from mmlape.models.position import Joining, PositionType, Stream, resolve_position
 
 STRIDE = 16

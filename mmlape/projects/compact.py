@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.fitting import TensorNames
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone, build_norm_pre
-from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import Grid, require_patch
 from mmlape.models.layers.patch_embed import PatchEmbed
-from mmlape.models.layers.transformer_layer import BaseTransformerLayer, init_linear
+from mmlape.models.layers.transformer_layer import BaseTransformerLayer
 from mmlape.models.model_names import VARIANTS, name_models, resolve_arch
-from mmlape.models.named_layers import build_norm
+from mmlape.models.named_layers import build_norm, init_linear
 from mmlape.models.position import AbsolutePosition, Joining, PositionType, Stream, resolve_position
 
 

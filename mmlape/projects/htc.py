@@ -25,7 +25,8 @@ from mmlape.errors import ConfigError
 from mmlape.lab.environment import importable
 from mmlape.models.grid import contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.transformer_layer import FFN, init_linear
+from mmlape.models.layers.transformer_layer import FFN
+from mmlape.models.named_layers import init_linear
 from mmlape.registry import TRANSFORMS
 
 

@@ -25,9 +25,9 @@ from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone, require_cls_token
 from mmlape.models.grid import Grid, to_maps
 from mmlape.models.layers.patch_embed import complete_patches, norms_around
-from mmlape.models.layers.transformer_layer import FFN, TransformerEncoderLayer, full_precision, init_linear
+from mmlape.models.layers.transformer_layer import FFN, TransformerEncoderLayer, full_precision
 from mmlape.models.model_names import name_models, resolve_arch
-from mmlape.models.named_layers import build_norm
+from mmlape.models.named_layers import build_norm, init_linear
 from mmlape.models.position import PositionType, Stream, resolve_position
 
 STRIDE = 16

@@ -15,80 +15,13 @@ from checkpoint_helpers import Payload, assert_same, save
 from each import each
 from mmengine.logging import HistoryBuffer
 from mmengine.model import PretrainedInit
-from model_helpers import ARCH, randomise, shallow_adapter, vit
+from model_helpers import vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, opening, read_checkpoint
 from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.checkpoint.opening import state_dict_of
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import DistilledVisionTransformer, VisionTransformer
-
-
-def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
-    """A record is JSON: the tuple of an argument is a list in it."""
-    pe_type = ['sincos2d', dict(type='cpe', after=(0, 1))]
-    model = vit(pe_type=pe_type)
-    for number, resized in enumerate(({'pos_embed': '4x4 -> 6x6'}, {})):
-        path = save(tmp_path / f'{number}.pth', model.state_dict(), meta={KEY: metadata_of(model).plain()})
-        source, model = model, vit(img_size=48, pe_type=pe_type)
-        assert load_backbone(model, path).resized == resized
-    assert_same(model, source)
-
-
-def test_a_distillation_token_is_told_from_a_class_token_by_name(tmp_path):
-    source = vit(DistilledVisionTransformer)
-    path = save(tmp_path / 'a.pth', source.state_dict())
-    model = vit()
-    report = load_backbone(model, path)
-    assert torch.equal(model.pos_embed, source.pos_embed[:, [0, *range(2, 18)]])
-    assert {'dist_token', 'pos_embed[dist_token]'} <= set(report.dropped)
-
-
-@pytest.mark.parametrize(
-    ('cls', 'tokens'),
-    [
-        (VisionTransformer, {'cls_token': 1}),
-        (VisionTransformer, {'cls_token': 1, 'reg_token': 2}),
-        (DistilledVisionTransformer, {'cls_token': 1, 'dist_token': 1}),
-    ],
-)
-def test_a_row_that_a_file_lacks_is_zero(tmp_path, cls, tokens):
-    """As where DeiT III's table, of patches only, is added: the outputs stay."""
-    source = vit(cls, num_registers=tokens.get('reg_token', 0), with_prefix_pe=False)
-    path = save(tmp_path / 'a.pth', source.state_dict())
-    report = load_backbone(model := vit(cls, num_registers=tokens.get('reg_token', 0)), path)
-    assert report.new == [f'pos_embed[{name}] (zeros)' for name in tokens] and not report.dropped
-    count = sum(tokens.values())
-    assert model.pos_embed.shape[1] == count + 16 and not model.pos_embed[:, :count].any()
-    assert torch.equal(model.pos_embed[:, count:], source.pos_embed)
-    image = torch.randn(1, 3, 32, 32)
-    torch.testing.assert_close(model(image), source(image))
-    bare = vit(with_cls_token=False)
-    assert load_backbone(bare, path).dropped == list(tokens) and torch.equal(bare.pos_embed, source.pos_embed)
-
-
-@pytest.mark.parametrize('class_row', [True, False])
-def test_an_adapter_keeps_a_class_row_for_no_token(tmp_path, class_row):
-    """Zeros where the file has none, which are no news, since no token has them."""
-    source = randomise(VisionTransformer(ARCH, 64, with_prefix_pe=class_row))
-    report = load_backbone(
-        model := shallow_adapter(layer_scale_init_value=0), save(tmp_path / 'a.pth', source.state_dict())
-    )
-    expected = source.pos_embed if class_row else torch.nn.functional.pad(source.pos_embed, (0, 0, 1, 0))
-    assert torch.equal(model.pos_embed, expected)
-    assert not any('pos_embed' in name for name in [*report.new, *report.dropped])
-
-
-def test_the_public_one_dimensional_table_has_no_batch_axis(tmp_path):
-    tensors = vit(pe_type='sincos1d').state_dict()
-    tensors['pos_embed'] = tensors['pos_embed'][0]
-    model = vit(pe_type='sincos1d')
-    load_backbone(model, save(tmp_path / 'a.pth', tensors))
-    assert torch.equal(model.pos_embed[0], tensors['pos_embed'])
-    with pytest.raises(CheckpointError, match="pos_embed is not the table of pe_type='sincos2d'"):
-        load_backbone(vit(pe_type='sincos2d'), save(tmp_path / 'b.pth', tensors))
 
 
 def test_default_and_lape_start_from_each_other_where_that_is_asked(tmp_path):
@@ -99,36 +32,6 @@ def test_default_and_lape_start_from_each_other_where_that_is_asked(tmp_path):
     part = {key: value for key, value in vit(pe_joining='lape').state_dict().items() if 'blocks.1.pe_norm' not in key}
     with pytest.raises(CheckpointError, match='missing.*pe_norm'):
         load_backbone(vit(pe_joining='lape'), save(tmp_path / 'part.pth', part), allow_joining_mismatch=True)
-
-
-@pytest.mark.parametrize('options', [dict(), dict(patch_bias=True, patch_norm=True, pre_norm=True, final_norm=True)])
-def test_agrees_with_mmsegmentations_own_vit(tmp_path, options):
-    """Its features, for its norms' eps of 1e-5, from the backbone alone and from within a segmentor's file."""
-    from mmseg.models.backbones import VisionTransformer as Peer
-
-    shape = dict(img_size=(32, 32), patch_size=8, embed_dims=24, num_layers=2, num_heads=3, mlp_ratio=2)
-    theirs = randomise(Peer(**shape, out_indices=(0, 1), **options))
-    images = torch.randn(2, 3, 32, 48)
-    segmentor = {f'backbone.{name}': value for name, value in theirs.state_dict().items()}
-    segmentor['decode_head.layers.0.attn.attn.in_proj_weight'] = torch.randn(3)
-    ours = VisionTransformer(
-        ARCH, 32, 8, out_type='featmap', out_indices=(0, 1), norm_cfg=dict(type='LN', eps=1e-5),
-        patch_norm='post' if options else 'none', final_norm=bool(options),
-    ).eval()  # fmt: skip
-    if options:  # their norm after the PE is DPN's 'post-posemb', and there is no model with both
-        theirs.pre_norm = False
-        segmentor = {name: value for name, value in segmentor.items() if 'ln_pre' not in name}
-    for path in (
-        save(tmp_path / 'whole.pth', segmentor, 'state_dict'),
-        save(
-            tmp_path / 'vit.pth', {n.removeprefix('backbone.'): v for n, v in segmentor.items() if n[0] == 'b'}, None
-        ),
-    ):
-        report = load_backbone(ours, path)
-        assert report.layout == 'mmseg' and len(report.loaded) == report.total
-        with torch.no_grad():
-            for a, b in zip(ours(images), theirs(images), strict=True):
-                torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
 class Attribute:
@@ -237,8 +140,7 @@ def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch
     from mmengine.runner.checkpoint import CheckpointLoader
 
     monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
-    payload = Payload()
-    payload.path = str(tmp_path / 'ran')
+    payload = Payload(tmp_path / 'ran')
     torch.save({'state_dict': {'weight': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
     opening.guard_mmengine()
     for name, message in ((str(tmp_path / 'a.pth'), 'would run code'), ('open-mmlab://a', 'download it and name')):

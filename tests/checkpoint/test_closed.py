@@ -17,25 +17,23 @@ import mmengine
 import numpy as np
 import pytest
 import torch
+from checkpoint_helpers import SPY, Payload, enter, fired
 from each import each
 from mmengine.config import Config
 from mmengine.dist.dist import _object_to_tensor, _tensor_to_object
 from mmengine.fileio import get_file_backend
 from mmengine.registry import MODELS as ROOT_MODELS
-from mmengine.runner.checkpoint import CheckpointLoader, load_from_local
+from mmengine.runner.checkpoint import CheckpointLoader
 from mmengine.structures import InstanceData
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmlape.checkpoint import closed_world as closing
 from mmlape.checkpoint import opening
 from mmlape.checkpoint.closed_world import ClosedError, allow_writing, as_now, as_parent, closed, open_forward, opened
 from mmlape.errors import CheckpointError, DataError
 from mmlape.files import write_json
 from mmlape.lab.datasets.images import read_bytes
 from mmlape.lab.runs.record import check_writable
-
-SPY = "open('canary', 'w').close()\n"
 
 
 def temporary() -> Path:
@@ -52,11 +50,6 @@ def in_thread(call):
     thread.join()
     if errors[0]:
         raise errors[0]
-
-
-class Evil:
-    def __reduce__(self):
-        return Path.touch, (Path('canary'),)
 
 
 def connect():
@@ -107,27 +100,14 @@ REFUSED = {
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(closing, '_temporary', lambda: str(tmp_path / 'temporary'))
-    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
-    evil = Evil()
+    enter(tmp_path, monkeypatch)
+    evil = Payload()
     torch.save(evil, 'evil.pth')
     Path('evil.pkl').write_bytes(pickle.dumps(evil))
     np.save('evil.npy', np.array([evil], dtype=object), allow_pickle=True)
-    Path('spy.py').write_text(SPY)
     Path('imports.json').write_text('{"custom_imports": {"imports": ["spy"]}}')
     yield
     sys.modules.pop('spy', None)
-
-
-def has_fired() -> bool:
-    """Check for a file that should not be there, and remove it."""
-    sys.modules.pop('spy', None)
-    found = os.path.lexists('canary')
-    if found:
-        Path('canary').rmdir() if Path('canary').is_dir() else Path('canary').unlink()
-    return found
 
 
 def ended_by(call) -> Exception | None:
@@ -139,19 +119,18 @@ def ended_by(call) -> Exception | None:
 
 
 def test_each_opener_opens_without_and_is_refused_inside(world, monkeypatch):
-    CheckpointLoader.register_scheme('', load_from_local, force=True)  # as where nothing has guarded it yet
     for name, call in each(OPENERS.items()):
         Path('spare').write_text('')
         ended_by(call)
-        assert has_fired(), name
+        assert fired(), name
         Path('spare').write_text('')
         with closed():
             error = ended_by(call)
-        assert not has_fired() and (error is not None or name == 'a registry'), (name, error)
+        assert not fired() and (error is not None or name == 'a registry'), (name, error)
         monkeypatch.setattr(opening, '_trusted', True)
         with closed():
             ended_by(call)
-        assert has_fired(), name
+        assert fired(), name
         monkeypatch.setattr(opening, '_trusted', False)
     for name, call in each(REFUSED.items()):
         with closed():

@@ -8,17 +8,13 @@ import timm
 import torch
 import torch.nn.functional as F
 from checkpoint_helpers import to_flax, vit_config
-from each import each
 from mmengine.registry import MODELS, init_default_scope
 from model_helpers import randomise
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert, inspect
-from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.opening import open_file
 from mmlape.models import VisionTransformer
-from mmlape.models.model_names import get_model
 
 D, HEADS, PATCH, SIDE = 128, 2, 8, 32
 TANH_GELU = dict(type='GELU', approximate='tanh')
@@ -127,18 +123,6 @@ def test_states_of_an_optimiser_beside_the_parameters_are_not_read(tmp_path):
 
 def without_type(config: dict) -> dict:
     return {key: value for key, value in config.items() if key != 'type'}
-
-
-def test_the_papers_models_are_named():
-    """Of AugReg's names, with a row for the class token, and of big_vision's."""
-    for name in each(('deit-tiny', 'augreg-small-p32', 'vit-tiny-p16', 'vit-small-p32')):
-        source = get_model(name)
-        content = {key: torch.from_numpy(value) for key, value in to_flax(source).items()}
-        content['pre_logits/kernel'] = torch.zeros(source.embed_dims, source.embed_dims)
-        kind, weights = recognise_backbone(open_file(content))
-        rows, config, notes = kind.checkpoint_adapter.describe(kind, weights, 'a.npz')
-        assert rows['model'] == name and MODELS.build({**config, 'init_cfg': None}).arguments == source.arguments
-        assert any(f'hidden_dim={source.embed_dims}' in note for note in notes)
 
 
 def stacked(arrays: dict) -> dict:

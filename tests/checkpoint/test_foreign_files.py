@@ -21,19 +21,18 @@ import pytest
 import timm
 import tiny
 import torch
-from checkpoint_helpers import served
+from checkpoint_helpers import SPY, Payload, enter, served
+from checkpoint_helpers import fired as has_fired
 from each import each
 from mmengine import registry
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
-from mmengine.runner.checkpoint import CheckpointLoader, load_from_local
 from model_helpers import placements
 from safetensors.torch import save_file
 from yapf.yapflib import yapf_api
 
 import mmlape
 from mmlape.backbones import open_model
-from mmlape.checkpoint import closed_world as closing
 from mmlape.checkpoint import gate, opening, read_checkpoint
 from mmlape.checkpoint.closed_world import closed
 from mmlape.checkpoint.metadata import KEY, metadata_of
@@ -58,7 +57,6 @@ from mmlape.registry import MODELS
 RESIZE = "\ntest_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))\n"
 FIRE = {'type': 'os.system', 'command': 'touch canary'}
 HUB = {'type': 'mmlape.TimmViT', 'model_name': 'hf-hub:nobody/nothing'}
-SPY = "open('canary', 'w').close()\n"
 # what is put into a config of a segmentor, by the dotted key
 OF_CONFIGS = {
     'model': FIRE,
@@ -144,13 +142,8 @@ def world(good, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, 'hf_hub_download', refuse)  # it would try for half a minute
     monkeypatch.setattr(huggingface_hub.constants, 'HF_HUB_CACHE', str(tmp_path / 'hub'))
     monkeypatch.setattr(yapf_api, 'FormatCode', lambda text, **options: (text, True))  # it takes seconds
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    enter(tmp_path, monkeypatch)
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
-    monkeypatch.setattr(closing, '_temporary', lambda: str(tmp_path / 'temporary'))
-    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
-    CheckpointLoader.register_scheme('', load_from_local, force=True)  # as where nothing has guarded it yet
-    Path('spy.py').write_text(SPY)
     for name in ('data', 'config.py'):
         Path(name).symlink_to(good.folder / name)
     return asked
@@ -198,11 +191,7 @@ def write(form, good, text=None, record=None, classes=tiny.CLASSES, prefix=''):
 
 def fired(asked):
     """Return whether something ran, was imported or was asked for since the last time."""
-    found = any(Path().glob('canary*')) or bool(asked)
-    for path in Path().glob('canary*'):
-        path.rmdir() if path.is_dir() else path.unlink()
-    for name in ('CompactTransformer', 'mc', 'patch', 'rope', 'spy'):
-        sys.modules.pop(name, None)
+    found = has_fired('CompactTransformer', 'mc', 'patch', 'rope') or bool(asked)
     asked.clear()
     return found
 
@@ -328,7 +317,7 @@ def test_no_type_of_a_registry_opens_what_a_value_names(world, monkeypatch):
         Path(file).write_text(SPY)
     Path('a.json').write_text('{}')
     for file in ('evil', 'evil.pkl', 'image.png', 'pkl'):
-        Path(file).write_bytes(pickle.dumps(Pickled()))
+        Path(file).write_bytes(pickle.dumps(Payload()))
     init_default_scope('mmpretrain')
     for name, (key, value) in each(OPENED_BY_TYPES.items()):
         with monkeypatch.context() as trusting:  # where MMEngine's loader is guarded already
@@ -341,11 +330,6 @@ def test_no_type_of_a_registry_opens_what_a_value_names(world, monkeypatch):
             with closed():
                 build(key, taken)
         assert not fired(world), name
-
-
-class Pickled:
-    def __reduce__(self):
-        return Path.touch, (Path('canary'),)
 
 
 def build(key, value):
@@ -528,7 +512,7 @@ def test_no_function_runs_what_a_file_holds(form, place, good, world):
     record['backbones'] = {place: own}
     path = write(form, good, text, record)
     if form == 'pth':
-        torch.save(dict(torch.load(path, weights_only=True), more=Pickled()), 'pickled.pth')
+        torch.save(dict(torch.load(path, weights_only=True), more=Payload()), 'pickled.pth')
         torch.load('pickled.pth', weights_only=False)
         assert fired(world)
     for entry, open_file in PYTHON.items():

@@ -14,12 +14,14 @@ import huggingface_hub
 import huggingface_hub.constants
 import numpy as np
 import pytest
+import timm
 import torch
 from checkpoint_helpers import run_file
 from each import each
 from huggingface_hub.utils import close_session
 from model_helpers import vit
 from PIL import Image
+from safetensors.torch import save_file
 
 import mmlape
 from mmlape.checkpoint import load_backbone, read_checkpoint
@@ -273,6 +275,19 @@ def test_a_backbone_starts_from_a_repository(hub, tmp_path):
         assert all(torch.equal(value, source.state_dict()[key]) for key, value in model.state_dict().items())
         mmlape.load_weights(loaded := vit(pe_joining='lape'), name)
         assert torch.equal(loaded.norm.weight, source.norm.weight)
+
+
+def test_timm_names_repositories(hub, tmp_path):
+    """Those that it knows for a name, and one by its address, whose name is timm's."""
+    name, args = 'vit_small_patch14_reg4_dinov2', dict(embed_dim=48, depth=3, num_heads=4)
+    theirs = timm.create_model(name, num_classes=0, **args)
+    save_file(theirs.state_dict(), tmp_path / NAME)
+    hub[f'timm/{name}.lvd142m'] = {NAME: (tmp_path / NAME).read_bytes()}
+    for named in each((name, f'hf-hub:timm/{name}.lvd142m')):
+        model = mmlape.models.TimmViT(named, model_args=args, pretrained=True)
+        model.init_weights()
+        assert len(model.load_report.loaded) == model.load_report.total
+        assert torch.equal(model.vit.pos_embed, theirs.pos_embed)
 
 
 def read_plain_type(model):

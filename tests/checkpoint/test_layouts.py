@@ -1,21 +1,42 @@
-"""One contract of every layout: what a public file holds is read, described and written as its table here says.
+"""One contract of every layout: what a public file holds is read, described, written and refused as its row here says.
 
-The names of each layout are written a second time, by hand, from ours to the public ones. Files of transformers are in
-``test_transformers_layouts.py``, those of timm's own models in ``test_timm_weights.py``.
+A file is another implementation's, with its features, where there is one here; else the names of its layout are
+written a second time, by hand. Golden names, shapes and tokens of transformers' models are in both spellings.
 """
 
+import json
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
+import mmdet.models.backbones
+import mmpretrain.models
+import mmseg.models.backbones
 import numpy as np
 import pytest
+import timm
+import timm.models.swin_transformer
 import torch
-from checkpoint_helpers import assert_same, built_of, renamed, save, to_flax
+from checkpoint_helpers import (
+    assert_same,
+    built_of,
+    dinov2_of_authors,
+    dinov3_of_authors,
+    record_in,
+    renamed,
+    run_file,
+    save,
+    to_flax,
+)
 from each import each
+from golden.recording import uniform
+from golden_models import FOLDER
 from model_helpers import ARCH, SWIN_BOTH, cvt, new_token_vit, randomise, shallow_adapter, swin, vit
 from torch import Tensor, nn
 
+import mmlape
+from mmlape import models
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
@@ -23,7 +44,7 @@ from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.checkpoint.opening import open_file
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, TimmViT, ViTAdapter, ViTPyramid
-from mmlape.models.vit.bases import UNI_PERCEIVER
+from mmlape.models.vit.model import UNI_PERCEIVER
 from mmlape.projects import CeiT, T2TViT
 
 Tensors = dict[str, Tensor]
@@ -35,21 +56,16 @@ HEADS = {'head.weight': torch.ones(10, D), 'head.bias': torch.ones(10)}
 INDEX = 'relative_position_index'
 
 
+# names by hand
+
+
 def by(*names: tuple[str, str]) -> Callable[[Tensors], Tensors]:
     return lambda tensors: renamed(tensors, *names)
 
 
+IN_MODEL = by(('^', 'backbone.'))
 SCALES = (r'gamma([12])$', r'ls\1.gamma')
-OF_MMPRETRAIN = (
-    (r'^patch_embed\.proj\.', 'patch_embed.projection.'),
-    (r'^blocks\.(\d+)\.norm(\d)\.', r'layers.\1.ln\2.'),
-    (r'^blocks\.(\d+)\.mlp\.fc1\.', r'layers.\1.ffn.layers.0.0.'),
-    (r'^blocks\.(\d+)\.mlp\.fc2\.', r'layers.\1.ffn.layers.1.'),
-    (r'^blocks\.', 'layers.'),
-    (r'^norm\.', 'ln1.'),
-    (r'^', 'backbone.'),
-)
-OF_MMSEG = ((r'attn\.qkv\.', 'attn.attn.in_proj_'), (r'attn\.proj\.', 'attn.attn.out_proj.'), *OF_MMPRETRAIN)
+UNISCALE = (r'\.gamma([12])$', r'.gamma_\1')
 OF_VIT_PYTORCH = (
     (r'^patch_embed\.norm0', 'to_patch_embedding.1'),
     (r'^patch_embed\.proj', 'to_patch_embedding.2'),
@@ -94,14 +110,6 @@ OF_ITS_PRETRAINING = (
     (r'^fused_encoder\.visual_embed\.', 'video_embed.'),
     (r'patch_embed\.proj', 'embeddings'),
     (r'patch_embed\.(?=spatial|temporal)', 'embeddings_st_pos.'),
-)
-SWIN_OF_MMPRETRAIN = (
-    (r'^patch_embed\.proj\.', 'patch_embed.projection.'),
-    (r'attn\.', 'attn.w_msa.'),
-    (r'mlp\.fc1', 'ffn.layers.0.0'),
-    (r'mlp\.fc2', 'ffn.layers.1'),
-    (r'^layers\.', 'stages.'),
-    ('^', 'backbone.'),
 )
 
 
@@ -150,21 +158,21 @@ def pretraining(tensors: Tensors) -> Tensors:
     return renamed(uni_perceiver(tensors), *OF_ITS_PRETRAINING)
 
 
-def of_swin_timm(tensors: Tensors) -> Tensors:
-    """Each merging belongs to the stage after it; indices are computed."""
-    tensors = {name: value for name, value in tensors.items() if not name.endswith(INDEX)}
-    return renamed(tensors, (r'^layers\.0\.downsample', 'layers.1.downsample'), (r'^norm1\.', 'norm.'))
+def without_norm_of_pe(tensors: Tensors) -> Tensors:
+    """mmsegmentation's has one of more kinds than there are here."""
+    return IN_MODEL({name: value for name, value in tensors.items() if 'ln_pre' not in name})
 
 
-def of_swin_mmpretrain(tensors: Tensors) -> Tensors:
-    """The four cells to merge are by row, and inside a channel."""
-    out = {}
-    for name, value in tensors.items():
-        if re.search(r'downsample\.(norm|reduction)', name):
-            cells = value.unflatten(-1, (4, -1))[..., [0, 2, 1, 3], :]
-            value = cells.transpose(-1, -2).flatten(-2)
-        out[name] = value
-    return renamed(out, *SWIN_OF_MMPRETRAIN)
+EVA02_OF_AUTHORS = (
+    (r'mlp\.fc1_g', 'mlp.w1'),
+    (r'mlp\.fc1_x', 'mlp.w2'),
+    (r'mlp\.norm', 'mlp.ffn_ln'),
+    (r'mlp\.fc2', 'mlp.w3'),
+    (r'([qv])_proj\.bias', r'\1_bias'),
+)
+
+
+# models
 
 
 def clip(**options) -> nn.Module:
@@ -183,16 +191,69 @@ def pyramid(**options) -> nn.Module:
     return randomise(ViTPyramid(arch, 64, **options))
 
 
+def of_timm(name: str, side: int, **options) -> TimmViT:
+    args = dict(embed_dim=48, depth=3, num_heads=4)
+    return TimmViT(name, img_size=side, model_args=args, **options)
+
+
+def timms(name: str, side: int, num_classes: int = 0) -> nn.Module:
+    return timm.create_model(name, img_size=side, embed_dim=48, depth=3, num_heads=4, num_classes=num_classes)
+
+
+def mmsegs(**options) -> nn.Module:
+    shape = dict(img_size=(32, 32), patch_size=8, embed_dims=D, num_layers=2, num_heads=3, mlp_ratio=2)
+    theirs = mmseg.models.backbones.VisionTransformer(**shape, out_indices=(0, 1), **options)
+    theirs.pre_norm = False
+    return theirs
+
+
+def mmpretrains_beit(shared: bool) -> nn.Module:
+    tables = dict(use_rel_pos_bias=not shared, use_shared_rel_pos_bias=shared)
+    return mmpretrain.models.BEiTViT(ARCH, 32, PATCH, out_type='raw', final_norm=False, **tables)
+
+
+def mmpretrains_swin(**options) -> nn.Module:
+    arch = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+    return mmpretrain.models.SwinTransformer(arch, 32, window_size=4, out_indices=(1,), **options)
+
+
+def detectors_swin(package) -> nn.Module:
+    sizes = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4), strides=(4, 2), out_indices=(0, 1), window_size=4)
+    return package.SwinTransformer(pretrain_img_size=32, **sizes)
+
+
+FOUR = dict(embed_dims=12, depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))
+
+
+def timms_swin() -> nn.Module:
+    sizes = dict(embed_dim=12, depths=FOUR['depths'], num_heads=FOUR['num_heads'], window_size=2)
+    return timm.models.swin_transformer.SwinTransformer(64, 4, num_classes=0, **sizes)
+
+
+@cache
+def golden() -> tuple[dict, dict]:
+    with np.load(FOLDER / 'layouts' / 'transformers.npz') as data:
+        return json.loads(str(data['index'])), {name: torch.from_numpy(data[name]) for name in data.files[:-1]}
+
+
+def ours(case: dict) -> nn.Module:
+    kwargs = {key: tuple(value) if isinstance(value, list) else value for key, value in case['kwargs'].items()}
+    return getattr(models, case['cls'])(**kwargs)
+
+
 class Row(NamedTuple):
     """A layout, as a public file has it."""
 
     layout: str
     build: Callable[[], nn.Module]
-    public: Callable[[Tensors], Tensors] = dict
+    public: Callable[[Tensors], Tensors] = dict  # the names of the file, from those of the model that it is of
     target: str | None = None  # of ``convert``
     beside: Tensors = {}  # what such files have beside the model
     wrapper: str | None = None
     kept: bool = True  # whether ``convert`` keeps what stands beside it
+    peer: Callable[[], nn.Module] | None = None  # the model of another implementation, whose file it is
+    golden: str = ''  # a case of golden data, and the spelling of its names
+    side: int = 32  # of the image
 
 
 MASK = {'mask_token': torch.zeros(1, D)}
@@ -203,7 +264,11 @@ DISTILLED = dict(HEADS, **{'head_dist.weight': torch.zeros(10, D)})
 VIT_BEIT = dict(BEIT, final_norm=False)
 UNI = dict(UNI_PERCEIVER, **OVER)
 MASKS = {'layers.0.blocks.1.attn_mask': torch.ones(4, 16, 16)}
-UNISCALE = (r'\.gamma([12])$', r'.gamma_\1')
+MAPS = dict(out_type='featmap', out_indices=(0, 1))
+OF_MMSEG = dict(layout='mmseg', beside={'decode_head.layers.0.x': torch.ones(3)}, wrapper='state_dict', kept=False)
+OF_MMPRETRAIN = dict(layout='mmpretrain', public=IN_MODEL, wrapper='state_dict')
+SWIN_OF_MMPRETRAIN = dict(OF_MMPRETRAIN, target='mmpretrain', beside=renamed(HEADS, ('head', 'head.fc')))
+SWIN_OF_DETECTORS = dict(OF_MMPRETRAIN, build=lambda: swin(**MAPS), beside={'neck.x': torch.zeros(1)}, kept=False)
 ROWS = {
     'DeiT': Row('deit', vit, target='lape', beside=HEADS, wrapper='model'),
     'LaPE': Row('deit', lambda: vit(pe_joining='lape'), target='lape', beside=HEADS, wrapper='model'),
@@ -213,7 +278,7 @@ ROWS = {
         'deit', lambda: vit(DistilledVisionTransformer), target='lape', beside=DISTILLED, wrapper='model'
     ),
     'timm': Row('deit', lambda: vit(layer_scale_init_value=0.1), by(SCALES), 'timm', HEADS),
-    "timm, norm of the stem": Row(
+    'timm, norm of the stem': Row(
         'deit', lambda: vit(patch_norm='post'), by((r'embed\.norm1', 'embed.norm')), 'timm', HEADS
     ),
     'classifier': Row(
@@ -228,18 +293,6 @@ ROWS = {
         'deit', lambda: vit(layer_scale_init_value=0.1), teacher,
         beside={'dino_head.mlp.0.weight': torch.zeros(2, 2)}, wrapper='teacher', kept=False,
     ),
-    'mmpretrain': Row(
-        'mmpretrain', vit, by(*OF_MMPRETRAIN), beside={'head.layers.head.weight': torch.ones(10, D)},
-        wrapper='state_dict',
-    ),
-    'mmpretrain, BEiT': Row(
-        'mmpretrain', lambda: vit(**VIT_BEIT), by(UNISCALE, *OF_MMPRETRAIN),
-        beside={'backbone.ln2.weight': torch.ones(D)}, wrapper='state_dict', kept=False,
-    ),
-    'mmseg': Row(
-        'mmseg', lambda: vit(**OF_TORCH), by(*OF_MMSEG), beside={'decode_head.layers.0.x': torch.ones(3)},
-        wrapper='state_dict', kept=False,
-    ),
     'vit-pytorch': Row(
         'vit-pytorch', lambda: vit(patch_norm='dual', qkv_bias=False, **OF_TORCH), vit_pytorch,
         beside={'mlp_head.weight': torch.ones(5, D)},
@@ -253,7 +306,8 @@ ROWS = {
     ),
     'BEiT': Row(
         'beit', lambda: vit(**VIT_BEIT), by(UNISCALE),
-        beside=INDICES | HEADS | {'fc_norm.weight': torch.ones(D)}, kept=False,
+        beside=INDICES | HEADS | MASK | {'fc_norm.weight': torch.ones(D), 'lm_head.weight': torch.ones(9, D)},
+        kept=False,
     ),
     'adapter': Row(
         'vit-adapter', shallow_adapter, by(('^', 'backbone.')), beside=DETECTOR, wrapper='state_dict', kept=False
@@ -282,109 +336,229 @@ ROWS = {
     'Swin with a table': Row(
         'swin', lambda: swin(pe_type=SWIN_BOTH), by((r'^norm1\.', 'norm.')), 'swin', HEADS, 'model'
     ),
-    'Swin of timm': Row(
-        'timm', swin, of_swin_timm, 'timm', renamed(HEADS, ('head', 'head.fc'))
-    ),
-    'Swin of mmpretrain': Row(
-        'mmpretrain', lambda: swin(pe_type=SWIN_BOTH), of_swin_mmpretrain, 'mmpretrain',
-        renamed(HEADS, ('head', 'head.fc')), 'state_dict',
-    ),
     'T2T-ViT': Row('T2TViT', lambda: randomise(new_token_vit(T2TViT)), beside=HEADS, wrapper='state_dict_ema'),
     'CeiT': Row('CeiT', lambda: randomise(new_token_vit(CeiT)), beside=HEADS, wrapper='model'),
     'compact': Row(
         'compact-transformers', lambda: randomise(cvt(ARCH, 32, PATCH)),
         by(('^(?!tokenizer)', 'classifier.')), 'compact-transformers', {'classifier.fc.weight': torch.ones(5, D)},
     ),
+    'AugReg': Row('jax', vit, to_flax),
+    'AugReg, dual': Row('jax', lambda: vit(patch_norm='dual'), to_flax),
+    'mmpretrain': Row(
+        build=vit, beside={'head.layers.head.weight': torch.ones(10, D)}, **OF_MMPRETRAIN,
+        peer=lambda: mmpretrain.models.VisionTransformer(ARCH, 32, PATCH, out_type='raw'),
+    ),
+    'mmpretrain, BEiT': Row(
+        build=lambda: vit(**VIT_BEIT), beside={'backbone.ln2.weight': torch.ones(D)}, kept=False, **OF_MMPRETRAIN,
+        peer=lambda: mmpretrains_beit(False),
+    ),
+    'mmpretrain, BEiT pretrained': Row(
+        build=lambda: vit(**VIT_BEIT), kept=False, **OF_MMPRETRAIN, peer=lambda: mmpretrains_beit(True)
+    ),
+    'mmseg': Row(
+        build=lambda: vit(**MAPS, **OF_TORCH, final_norm=False), public=IN_MODEL, peer=mmsegs, **OF_MMSEG
+    ),
+    'mmseg, all norms': Row(
+        build=lambda: vit(**MAPS, **OF_TORCH, patch_norm='post'), public=without_norm_of_pe, **OF_MMSEG,
+        peer=lambda: mmsegs(patch_bias=True, patch_norm=True, pre_norm=True, final_norm=True),
+    ),
+    'Swin of timm': Row('timm', lambda: randomise(SwinTransformer(FOUR, 64, window_size=2)), target='timm', side=64,
+                        peer=timms_swin),
+    'Swin of mmpretrain': Row(
+        build=lambda: swin(out_type='featmap'), **SWIN_OF_MMPRETRAIN, peer=mmpretrains_swin
+    ),
+    'Swin of mmpretrain with a table': Row(
+        build=lambda: swin(pe_type=SWIN_BOTH, out_type='featmap'), **SWIN_OF_MMPRETRAIN,
+        peer=lambda: mmpretrains_swin(use_abs_pos_embed=True),
+    ),
+    'Swin of mmdet': Row(**SWIN_OF_DETECTORS, peer=lambda: detectors_swin(mmdet.models.backbones), side=44),
+    'Swin of mmseg': Row(**SWIN_OF_DETECTORS, peer=lambda: detectors_swin(mmseg.models.backbones), side=52),
 }  # fmt: skip
-"""Public files. Their weights are random, as none can be had here."""
+for timms_name, side, public in (
+    ('vit_base_patch16_clip_224', 32, dict),
+    ('vit_base_patch16_siglip_224', 32, dict),
+    ('deit3_small_patch16_224', 32, dict),
+    ('vit_small_patch14_reg4_dinov2', 28, dinov2_of_authors),
+    ('vit_small_patch16_dinov3_qkvb', 32, dinov3_of_authors),
+    ('eva02_base_patch14_224', 28, by(*EVA02_OF_AUTHORS)),
+    ('vit_base_patch16_224', 32, dict),
+):
+    ROWS[timms_name] = Row(
+        'timm',
+        lambda name=timms_name, side=side: of_timm(name, side),
+        public,
+        peer=lambda name=timms_name, side=side: timms(name, side, 5 if side == 32 else 0),
+        side=side,
+    )
+ROWS |= {
+    f'transformers, {name}, {form}': Row(
+        case['layout'], lambda case=case: ours(case), target=case['target'] or None, golden=f'{name}/{form}'
+    )
+    for name, case in golden()[0].items()
+    for form in ('file', 'state')
+}
+"""Public files. Weights are random, as none can be had here."""
 
 
-def load(row: Row, path) -> tuple[nn.Module, object]:
+@torch.no_grad()
+def outputs(model: nn.Module, side: int) -> list[Tensor]:
+    """Return what a model computes of an image, in float64."""
+    image = uniform('image', (1, 3, side, side))
+    model.double().train(False)  # which OpenMMLab's models do not return
+    if hasattr(model, 'forward_intermediates') and hasattr(model, 'blocks'):  # timm's plain ViTs
+        return model.forward_intermediates(image, 1, norm=True, intermediates_only=True, output_fmt='NCHW')
+    out = model(image)
+    every = [out] if isinstance(out, Tensor) else out
+    return [part for one in every for part in (one if isinstance(one, tuple | list) else (one,))]
+
+
+def file_of(row: Row) -> tuple[Tensors, Callable[[], list[Tensor]], float]:
+    """Return the tensors of a file, what computes as the model that it is of, and how exactly that is known."""
+    if row.golden:
+        name, _, form = row.golden.partition('/')
+        case, known = golden()[0][name], golden()[1]
+        stored = {key: uniform(key, shape).float() for key, shape in case[form].items()}
+        expected = [value for key, value in known.items() if key.startswith(f'{row.golden}/')]
+        return stored, lambda: expected, max(case['tolerance'], 1e-10)
+    source = randomise(row.peer()) if row.peer else row.build()
+    public = row.public(source) if row.public is to_flax else row.public(source.state_dict())
+    return {**public, **row.beside}, lambda: outputs(source, row.side), 1e-5 if row.peer else 1e-6
+
+
+def write(row: Row, tensors: Tensors, folder) -> str:
+    if row.public is not to_flax:
+        return save(folder / 'a.pth', tensors, row.wrapper)
+    np.savez(folder / 'a.npz', **tensors)
+    return str(folder / 'a.npz')
+
+
+def load(row: Row, path, **options) -> tuple[nn.Module, object]:
     torch.manual_seed(1)
     model = row.build()
-    return model, load_backbone(model, str(path))
+    return model, mmlape.load_weights(model, str(path), **options)
+
+
+PREFIXES = ('', 'model.backbone.', 'model.vision_tower.')
+"""Before the names of a file of transformers, which has a vision model anywhere."""
+TOWER = {'model.text_model.encoder.layers.0.self_attn.q_proj.weight': torch.ones(2, 2)}
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_a_file_is_read(tmp_path, name):
+    """The model computes what the one computes that the file is of."""
+    row = ROWS[name]
+    tensors, compute, atol = file_of(row)
+    for prefix in PREFIXES if row.golden.endswith('/file') else ('',):
+        named = {prefix + key: value for key, value in tensors.items()} | (TOWER if prefix else {})
+        model, report = load(row, write(row, named, tmp_path))
+        assert report.layout == row.layout and len(report.loaded) == report.total and not report.resized
+        assert all('(zeros)' in key for key in report.new) and (row.golden or not report.new)
+        if not (row.golden or row.peer):
+            left = [key for key in row.beside if not key.endswith('attn_mask')]
+            assert len(report.dropped) == len(left) + ('Uni' in name), report.dropped
+        found, expected = outputs(model, row.side), compute()
+        assert len(found) == len(expected) > 0
+        for one, wanted in zip(found, expected):
+            torch.testing.assert_close(one, wanted.double(), rtol=0, atol=atol)
 
 
 def indexless(tensors: Tensors) -> Tensors:
     return {name: value for name, value in tensors.items() if not name.endswith((INDEX, 'attn_mask'))}
 
 
-@pytest.mark.parametrize('name', ROWS)
-def test_each_layout_is_read_described_and_written(tmp_path, name):
+OTHER_PARTS = r'(^|\.)(pooler|head|decoder|classifier|swin\.layernorm)\.|mask_token|visual_projection'
+
+
+def of_tower(tensors: Tensors) -> Tensors:
+    """Return the tensors of the vision model in a file of transformers, by its own names."""
+    tower = next(key for key in tensors if 'embeddings.patch_embedding' in key).partition('embeddings.')[0]
+    inner = {key.removeprefix(tower): value for key, value in tensors.items() if key.startswith(tower)}
+    return {key: value for key, value in inner.items() if not re.search(OTHER_PARTS, key)}
+
+
+OF_FILES = {name: row for name, row in ROWS.items() if not name.endswith(', state')}
+
+
+@pytest.mark.parametrize(
+    'name', [name for name, row in OF_FILES.items() if not isinstance(row.peer and row.build(), TimmViT)]
+)
+def test_a_file_is_described_and_written(tmp_path, name):
+    """In our names it is the same model, which `inspect` prints, and back in its layout it is the file."""
     row = ROWS[name]
-    source = row.build()
-    public = row.public(source.state_dict())
-    path = save(tmp_path / 'a.pth', {**public, **row.beside}, row.wrapper)
+    tensors, _, _ = file_of(row)
+    path = write(row, tensors, tmp_path)
     kind, weights = recognise_backbone(open_file(path))
-    is_giant = row.layout == 'dinov2-giant'  # which is TimmViT's, but for those who ask for ours
-    assert kind is (TimmViT if is_giant else type(source))
-    assert is_giant or weights.layout == inspect(path)['layout'] == row.layout
-
-    model, report = load(row, path)
-    assert report.layout == row.layout and len(report.loaded) == report.total
-    assert not report.new and not report.resized
-    left = [key for key in row.beside if not key.endswith('attn_mask')]
-    assert len(report.dropped) == len(left) + ('Uni' in name), report.dropped
-    for key, value in model.state_dict().items():
-        torch.testing.assert_close(value, source.state_dict()[key], msg=lambda text, key=key: f'{key}: {text}')
-
-    if is_giant:
+    model, _ = load(row, path)
+    if row.layout == 'dinov2-giant':  # which is TimmViT's, but for those who ask for ours
+        assert kind is TimmViT
         return
+    assert kind is type(model) and weights.layout == inspect(path)['layout'] == row.layout
+    run = run_file(tmp_path / 'run.pth', model)
+    built = built_of(inspect(run))
+    assert_same(built, model)
+    assert metadata_of(built).plain() == record_in(run).plain() and not built.load_report.resized
     dropped = convert(path, tmp_path / 'ours.pth', 'mmlape', overwrite=True)
-    assert bool(dropped) != row.kept
+    assert row.golden or bool(dropped) != row.kept
     again, report = load(row, tmp_path / 'ours.pth')
     assert_same(again, model)
-    assert not report.new and not report.resized
+    assert not report.resized and (row.golden or not report.new)
     if row.target:
-        convert(tmp_path / 'ours.pth', tmp_path / 'theirs.pth', row.target, overwrite=True)
-        stored = torch.load(path, weights_only=True)
+        convert(run if row.golden else tmp_path / 'ours.pth', tmp_path / 'theirs.pth', row.target, overwrite=True)
         written = torch.load(tmp_path / 'theirs.pth', weights_only=True)
-        stored, written = (indexless(file[row.wrapper] if row.wrapper else file) for file in (stored, written))
+        written = written[row.wrapper] if row.wrapper else written
+        stored, written = ((of_tower if row.golden else indexless)(file) for file in (tensors, written))
         assert written.keys() == stored.keys(), written.keys() ^ stored.keys()
         assert all(torch.equal(value, stored[key]) for key, value in written.items())
 
 
-def test_a_tensor_too_many_or_too_few_is_named_in_each_layout(tmp_path):
-    for name in each(ROWS):
-        row = ROWS[name]
-        source = row.build()
-        public = row.public(source.state_dict())
-        deep = next(key for key in public if re.search(r'(blocks|layers)\.0\..*(norm|ln_?1)', key))
-        extra = re.sub(r'(.*?(blocks|layers)\.0\.(\d\.)?(blocks\.0\.)?).*', r'\1extra.weight', deep)
-        for tensors, message in (
-            ({**public, extra: torch.ones(3)}, r'unexpected: .*extra\.weight'),
-            ({key: value for key, value in public.items() if key != deep}, 'missing: '),
-        ):
-            with pytest.raises(CheckpointError, match=message):
-                load(row, save(tmp_path / 'a.pth', tensors, row.wrapper))
+@pytest.mark.parametrize('name', [name for name, row in OF_FILES.items() if row.public is not to_flax])
+def test_a_tensor_too_many_or_too_few_is_named(tmp_path, name):
+    row = ROWS[name]
+    tensors, _, _ = file_of(row)
+    deep = next(key for key in tensors if re.search(r'^(?!decoder).*(blocks|layers?)\.0\..*(norm|ln_?1)', key))
+    extra = re.sub(r'(.*?(blocks|layers?)\.0\.(\d\.)?(blocks\.0\.)?).*', r'\1extra.weight', deep)
+    fewer = {key: value for key, value in tensors.items() if key != deep}
+    for given, message in (({**tensors, extra: torch.ones(3)}, r'unexpected: .*extra\.weight'), (fewer, 'missing: ')):
+        with pytest.raises(CheckpointError, match=message):
+            load(row, write(row, given, tmp_path))
 
 
-def test_flax_archives(tmp_path):
-    """AugReg's names, whose classifiers have a class row, with and without Dual PatchNorm."""
-    for patch_norm in each(('none', 'dual')):
-        source = vit(patch_norm=patch_norm)
-        np.savez(tmp_path / 'a.npz', **to_flax(source))
-        report = load_backbone(model := vit(patch_norm=patch_norm), str(tmp_path / 'a.npz'))
-        assert report.layout == 'jax' and not report.new + report.dropped
-        assert_same(model, source)
-        convert(tmp_path / 'a.npz', tmp_path / 'b.pth', 'mmlape', overwrite=True)
-        load_backbone(model := vit(patch_norm=patch_norm), str(tmp_path / 'b.pth'))
-        assert_same(model, source)
+@pytest.mark.parametrize('name', OF_FILES)
+def test_a_table_is_resized_under_its_own_name(tmp_path, name):
+    """By `mmlape.resize_pos_embed`; a file without a table of an absolute PE, or with more than that, says so."""
+    row = ROWS[name]
+    stored = {key: torch.as_tensor(value) for key, value in file_of(row)[0].items()}
+    model = row.build()
+    if row.golden:
+        has_table = golden()[0][row.golden.partition('/')[0]]['table']
+    else:
+        has_table = bool(model.stored_tables()) and not model.position.inside and 'Uni' not in name
+    try:
+        out = mmlape.resize_pos_embed({row.wrapper: stored} if row.wrapper else stored, (5, 7))
+    except CheckpointError as error:
+        rowless = 'deit3' in name and 'beside no token: say which by source=' in str(error)
+        refused = re.search('has no table|inside attention|computed of several', str(error)) and not has_table
+        assert rowless or refused, error
+        return
+    assert has_table and list(out) == list(stored)
+    changed = [key for key in stored if out[key] is not stored[key]]
+    assert len(changed) == len(model.stored_tables())
+    for key in changed:
+        assert out[key].shape[-2] - stored[key].shape[-2] == 35 - model.grid[0] * model.grid[1]
+
+
+def test_the_rows_are_the_layouts_and_the_targets_that_the_page_names():
+    for kind in (models.VisionTransformer, models.SwinTransformer):
+        adapter = kind.checkpoint_adapter
+        known = {layout.name for layout in adapter.layouts(kind) if not layout.refused}
+        of_kind = {row.layout for row in ROWS.values()}
+        assert known <= of_kind | {'uni-perceiver'}, known - of_kind
+        assert set(adapter.targets()) <= {row.target for row in ROWS.values()}
+    assert len(golden()[0]) == 29
 
 
 def test_a_file_of_a_pretraining(tmp_path):
-    """BEiT has one table for all layers, Uni-Perceiver other names and parts for other inputs."""
-    source = vit(**BEIT)
-    tensors = renamed(source.state_dict(), UNISCALE)
-    table = tensors['blocks.1.attn.relative_position_bias_table']
-    tensors = {name: value for name, value in tensors.items() if 'relative_position_bias_table' not in name}
-    others = {'rel_pos_bias.relative_position_index': torch.zeros(17, 17).long(), 'lm_head.weight': torch.ones(9, D)}
-    path = save(tmp_path / 'a.pth', {**tensors, 'rel_pos_bias.relative_position_bias_table': table, **others, **MASK})
-    report = load_backbone(model := vit(**BEIT), path)
-    assert all(torch.equal(block.attn.relative_position_bias_table, table) for block in model.blocks)
-    assert set(report.dropped) == {*others, 'mask_token'}
-    assert_same(model, source, [name for name in source.state_dict() if 'table' in name])
-
+    """Uni-Perceiver's has other names, and parts for other inputs."""
     source, model = (randomise(ViTAdapter(ARCH, 64, **UNI)) for _ in range(2))
     parts = ('blocks.', 'patch_embed.', 'norm_pre.', 'pos_embed')
     tensors = pretraining({name: value for name, value in source.state_dict().items() if name.startswith(parts)})
@@ -396,6 +570,7 @@ def test_a_file_of_a_pretraining(tmp_path):
     torch.testing.assert_close(model.pos_embed, source.pos_embed)
 
 
+DINOV3 = golden()[0]['dinov3']
 WRONG = {
     "is of BEiT, which has qkv_bias='qv' and pe_type='beit'": ('BEiT', vit),
     "qkv_bias='qv' is BEiT's, but the file is": ('DeiT', lambda: vit(**BEIT)),
@@ -422,6 +597,9 @@ WRONG = {
     'it is a file of mmlape.CeiT .CeiT layout., and the model has VisionTransformer': ('CeiT', vit),
     "was trained with LaPE, but the model has pe_joining='default'": ('LaPE', vit),
     "was trained without LaPE, but the model has pe_joining='lape'": ('DeiT', lambda: vit(pe_joining='lape')),
+    "of DINOv3, which has pe_type={'type': 'rope'": (
+        'transformers, dinov3, file', lambda: ours(dict(DINOV3, kwargs=dict(DINOV3['kwargs'], pe_type='rope'))),
+    ),
     'missing: dist_token': ('DeiT', lambda: vit(DistilledVisionTransformer)),
     'new gammas of 1e-05 would .*set layer_scale_init_value=1, or 0': (
         'DeiT', lambda: type(vit())(ARCH, 32, PATCH, layer_scale_init_value=1e-5),
@@ -435,63 +613,38 @@ def test_the_file_of_another_model_is_refused_by_its_name(tmp_path):
     for message in each(WRONG):
         name, build = WRONG[message]
         row = ROWS[name]
-        path = save(tmp_path / 'a.pth', row.public(row.build().state_dict()), row.wrapper)
+        path = write(row, file_of(row)[0], tmp_path)
         with pytest.raises(CheckpointError, match=message):
             load_backbone(build(), path)
 
 
-def test_swin_v2_and_sams_encoder_are_refused(tmp_path):
-    from mmpretrain.models import SwinTransformerV2
-    from timm.models.swin_transformer_v2 import SwinTransformerV2 as OfTimm
-
+def test_what_no_model_here_computes_is_one_line(tmp_path):
+    """In the words of its layout, by loading and by ``inspect``."""
     sizes = dict(depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))
+    of_timm_v2 = timm.models.SwinTransformerV2(64, 4, num_classes=5, embed_dim=12, window_size=2, **sizes)
     arch = dict(embed_dims=12, extra_norm_every_n_blocks=0, **sizes)
+    of_mmpretrain = mmpretrain.models.SwinTransformerV2(arch, 64, window_size=[2] * 4)
+    stem = {'embeddings.patch_embeddings.projection.weight': torch.ones(8, 3, 4, 4)}
+    layer, block = 'encoder.layer.0.attention.attention.query.weight', 'encoder.layers.0.blocks.0.attention.self'
+    of_vit = {**stem, layer: torch.ones(8, 8)}
     sam = {**vit().state_dict(), 'pos_embed': torch.zeros(1, 4, 4, D), 'blocks.0.attn.rel_pos_h': torch.zeros(7, 8)}
-    for stored, message, model in (
-        (OfTimm(64, 4, num_classes=5, embed_dim=12, window_size=2, **sizes).state_dict(), 'Swin V2', swin()),
-        (SwinTransformerV2(arch, 64, window_size=[2] * 4).state_dict(), 'Swin V2', swin()),
-        (sam, "SAM's image encoder", vit()),
-    ):
+    for stored, model, message in (
+        (of_timm_v2.state_dict(), swin(), 'is of Swin V2, which cannot be loaded: '),
+        (of_mmpretrain.state_dict(), swin(), 'is of Swin V2, which cannot be loaded: '),
+        (sam, vit(), "is of SAM's image encoder, which cannot be loaded: "),
+        ({'embeddings.patch_embeddings.backbone.x': torch.ones(2), layer: torch.ones(2)}, vit(),
+         'a convolutional network stands before its layers'),
+        ({**of_vit, 'embeddings.detection_tokens': torch.ones(1, 3, 8)}, vit(), 'YOLOS, which cannot be'),
+        ({**stem, f'{block}.logit_scale': torch.ones(2), f'{block}.query.weight': torch.ones(2, 2)}, swin(),
+         'Swin V2, which cannot be loaded'),
+        ({f'{a}.{key}': value for key, value in of_vit.items() for a in ('left', 'right')}, vit(),
+         r"2 vision models \('left\.', 'right\.'\): give mmlape.load_weights a dict"),
+    ):  # fmt: skip
         path = save(tmp_path / 'a.pth', stored, None)
         for read in (inspect, lambda path, model=model: load_backbone(model, path)):
-            with pytest.raises(CheckpointError, match=f'is of {message}, which cannot be loaded: '):
+            with pytest.raises(CheckpointError, match=message) as error:
                 read(path)
-
-
-OURS = {
-    'ViT': lambda: vit(pe_joining='lape', pe_norm='scalar', patch_norm='no-learnable', img_size=(48, 16)),
-    'ViT, sinusoids': lambda: vit(pe_type='sincos2d', patch_norm='dual', qkv_bias=False),
-    'ViT, no PE': lambda: vit(pe_type='none'),
-    'adapter': lambda: over_beit(
-        pe_type=['learnable', 'beit'],
-        pe_joining='lape',
-        window_attn=True,
-        window_size=[4, 3],
-        window_padding='before-qkv',
-    ),
-    'Swin': lambda: swin(pe_type=SWIN_BOTH, pe_joining='lape', patch_norm='dual'),
-    'Swin, stages': lambda: swin(pe_type='learnable', pe_joining='lape-shared', pe_hierarchy='stage'),
-    'Swin, patches of 8': lambda: swin(patch_size=8, qkv_bias=False, img_size=64),
-    'T2T-ViT': lambda: randomise(new_token_vit(T2TViT, pe_joining='lape', pe_norm='channel', patch_norm='rms')),
-    'CeiT': lambda: randomise(new_token_vit(CeiT, pe_type='rpe', patch_norm='pre')),
-}
-
-
-def test_our_own_files_print_what_loads_them(tmp_path):
-    """Whatever their model is; with the record that such a model has."""
-    for name in each(OURS):
-        source = OURS[name]()
-        record = metadata_of(source).plain()
-        path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict', meta={KEY: record})
-        found = inspect(path)
-        model = built_of(found)
-        assert_same(model, source)
-        assert metadata_of(model).plain() == record and not model.load_report.resized
-        own = record['backbones']['']
-        shown = {key: found[key] for key in own if key in found}
-        assert shown == {key: own[key] for key in shown} and found['layers'] == source.num_layers
-        count = sum(value.numel() for value in source.parameters())
-        assert int(found['parameters'].split()[0].replace(',', '')) >= count
+            assert len(str(error.value).splitlines()) == 1 and 'a.pth' in str(error.value)
 
 
 @pytest.mark.parametrize('to', ['timm', 'swin', 'mmpretrain'])
@@ -504,3 +657,82 @@ def test_any_number_of_swins_stages_is_read_back(tmp_path, to):
         report = load_backbone(model, str(tmp_path / 'b.pth'))
         assert len(report.loaded) == report.total
         assert_same(model, source)
+
+
+NO_PLACE = {
+    'transformers-vit': (
+        dict(with_cls_token=False, out_type='raw'), dict(layer_scale_init_value=0.1), dict(num_registers=2),
+        dict(pe_joining='lape'), dict(patch_norm='dual'), dict(with_prefix_pe=False), dict(pe_type='none'),
+        dict(ffn_type='swiglu'), dict(qkv_bias='qv'), dict(norm_placement='post'), dict(final_norm=False),
+    ),
+    'transformers-dinov2': (dict(), dict(layer_scale_init_value=0.1, with_cls_token=False, out_type='raw')),
+    'transformers-dinov3': (
+        dict(), dict(pe_type='rope', layer_scale_init_value=0.1),
+        dict(pe_type=['learnable', 'rope'], layer_scale_init_value=0.1),
+    ),
+    'transformers-clip': (dict(), dict(patch_norm='post-posemb', qkv_bias=False)),
+    'transformers-siglip': (dict(), dict(patch_norm='post-posemb', with_cls_token=False, out_type='raw')),
+    'transformers-beit': (dict(), dict(qkv_bias='qv', pe_type='rpe')),
+    'transformers-deit': (dict(),),
+}  # fmt: skip
+
+
+def test_what_a_class_has_no_place_for_is_named(tmp_path):
+    for target, every in NO_PLACE.items():
+        for options in each(every):
+            model = models.VisionTransformer(golden()[0]['vit']['kwargs']['arch'], 32, 8, **options)
+            state = dict(state_dict=model.state_dict(), meta={KEY: metadata_of(model).plain()})
+            torch.save(state, tmp_path / 'a.pth')
+            with pytest.raises(CheckpointError, match=rf'the {target} layout has no place for .*; use --to mmlape'):
+                convert(tmp_path / 'a.pth', tmp_path / 'b.pth', target, overwrite=True)
+
+
+def test_classifiers_go_along_where_they_read_one_token_or_the_mean(tmp_path):
+    for name, heads in (
+        ('vit classifier', {'classifier.weight': 'head.weight', 'classifier.bias': 'head.bias'}),
+        (
+            'deit with teacher',
+            {'cls_classifier.weight': 'head.weight', 'distillation_classifier.weight': 'head_dist.weight'},
+        ),
+        ('dinov2 classifier', {}),  # of two tokens
+        ('swin classifier', {'classifier.weight': 'head.weight'}),
+    ):  # fmt: skip
+        stored = file_of(ROWS[f'transformers, {name}, file'])[0]
+        torch.save(stored, tmp_path / 'a.pth')
+        left_out = convert(tmp_path / 'a.pth', tmp_path / 'b.pth', 'mmlape', overwrite=True)
+        written = read_checkpoint(tmp_path / 'b.pth')['state_dict']
+        for theirs, ours_ in heads.items():
+            assert torch.equal(written[ours_], stored[theirs])
+        assert heads or 'classifier.weight' in left_out
+        target = golden()[0][name]['target']
+        convert(tmp_path / 'b.pth', tmp_path / 'c.pth', target, overwrite=True)
+        back = read_checkpoint(tmp_path / 'c.pth')
+        assert all(torch.equal(back[theirs], stored[theirs]) for theirs in heads)
+
+
+def test_parts_that_a_list_names_are_one_file(tmp_path):
+    from safetensors.torch import save_file
+
+    row = ROWS['transformers, vit, file']
+    stored, compute, atol = file_of(row)
+    for suffix, write_part in (('.safetensors', save_file), ('.bin', torch.save)):
+        names = [f'model-0000{number}-of-00003{suffix}' for number in (1, 2, 3)]
+        for number, name in enumerate(names):
+            write_part(dict(list(stored.items())[number::3]), tmp_path / name)
+        index = {'metadata': {}, 'weight_map': {key: names[i % 3] for i, key in enumerate(stored)}}
+        listed = tmp_path / f'model{suffix}.index.json'
+        listed.write_text(json.dumps(index))
+        model, _ = load(row, listed)
+        torch.testing.assert_close(outputs(model, 32), compute(), rtol=0, atol=atol)
+        (tmp_path / names[1]).unlink()
+        with pytest.raises(CheckpointError, match=rf'{names[1]}: there is no such file'):
+            load(row, listed)
+    for text in (
+        '{}',
+        '{"weight_map": 3}',
+        '{"weight_map": {"a": 3}}',
+        '{"weight_map": {"a": "model.bin.index.json"}}',
+    ):
+        listed.write_text(text)
+        with pytest.raises(CheckpointError, match='no list of the parts|is a list itself|no tensors in it'):
+            load(row, listed)

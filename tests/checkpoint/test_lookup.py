@@ -1,18 +1,23 @@
 """Files are described by comparison: a model with a name is found by names and shapes, and nothing is guessed."""
 
+import numpy as np
 import pytest
-from checkpoint_helpers import assert_same, built_of, save
+import torch
+from checkpoint_helpers import assert_same, built_of, save, to_flax
 from each import each
+from model_helpers import meta_device
 
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
-from mmlape.models import VisionTransformer
+from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.model_names import get_model
 
 SMALL = {
     'deit-tiny-lape': 'lape',
     'deit-tiny-distilled': 'timm',
     'deit-tiny-adapter': 'mmlape',
+    'augreg-small-p32': 'AugReg',
+    'vit-tiny-p16': 'big_vision',
     'swin-tiny': 'mmpretrain',
     'vit-lite-2-4': 'compact-transformers',
     't2t-vit-7-lape': 'mmlape',
@@ -24,7 +29,10 @@ SMALL = {
 def test_a_named_model_is_found_by_its_file(tmp_path):
     for name, to in each(SMALL.items()):
         source = get_model(name)
-        convert(save(tmp_path / 'a.pth', source.state_dict()), written := tmp_path / f'{name}.pth', to)
+        if to in ('AugReg', 'big_vision'):
+            np.savez(written := tmp_path / f'{name}.npz', **to_flax(source))
+        else:
+            convert(save(tmp_path / 'a.pth', source.state_dict()), written := tmp_path / f'{name}.pth', to)
         found = inspect(written)
         assert found['model'] == name
         model = built_of(found)
@@ -58,3 +66,10 @@ def test_what_an_older_file_records_is_compared(tmp_path):
     own['num_heads'] = 6
     found = inspect(save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record}))
     assert 'name the CONFIG' in found['to load it'] and found['num_heads'] == 6
+
+
+def test_a_public_arch_is_named_with_the_maps_of_a_detector(tmp_path):
+    with meta_device():
+        tensors = SwinTransformer('tiny', out_type='featmap', out_indices=(0, 1, 2, 3)).state_dict()
+    found = inspect(save(tmp_path / 'a.pth', {name: torch.zeros(value.shape) for name, value in tensors.items()}))
+    assert found['model'] == 'swin-tiny' and 'out_indices=[0, 1, 2, 3]' in found['to load it']

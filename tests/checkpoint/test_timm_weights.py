@@ -1,16 +1,16 @@
-"""Weights of timm's ViTs: files of timm, of the authors and of our own, strictly; names on the hub; normalisation."""
+"""Weights of timm's ViTs: files of timm, of the authors and of our own, strictly; normalisation."""
 
 import copy
 
 import pytest
 import timm
 import torch
-from checkpoint_helpers import run_file
+from checkpoint_helpers import dinov2_of_authors, dinov3_of_authors, run_file
+from each import each
 from golden_models import ADAPTER_TOLERANCE, assert_close, cases
 from golden_models import build as build_golden
 from golden_models import load as load_golden
 from model_helpers import randomise
-from safetensors.torch import save_file
 from torch import nn
 
 import mmlape
@@ -18,6 +18,7 @@ from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, TimmViTAdapter, ViTAdapter
+from mmlape.models.timm.adapter import PATCH14
 from mmlape.models.timm.joined import table_names
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
@@ -34,8 +35,7 @@ def timm_model(name, **kwargs):
 
 
 def load(model, tensors, path, **options):
-    save = save_file if path.suffix == '.safetensors' else torch.save
-    save({key: value.contiguous() for key, value in tensors.items()}, path)
+    torch.save(tensors, path)
     return load_backbone(model, str(path), **options)
 
 
@@ -47,19 +47,6 @@ def same(model, theirs, size=96):
         theirs.set_input_size((size, size))
         expected = theirs.forward_intermediates(images, 1, **options)[0]
         torch.testing.assert_close(model.eval()(images)[0], expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize('kind', ['.safetensors', '.pth'])
-@pytest.mark.parametrize(
-    'name', ['vit_base_patch16_clip_224', 'vit_base_patch16_siglip_224', 'deit3_small_patch16_224']
-)
-def test_a_file_of_timm(tmp_path, name, kind):
-    """Heads and pooling are dropped; nothing else is."""
-    theirs = timm_model(name, num_classes=5)
-    report = load(model := build(name), theirs.state_dict(), tmp_path / f'timm{kind}')
-    assert len(report.loaded) == report.total and not report.new and not report.resized
-    assert all(key.startswith(('head.', 'attn_pool.', 'fc_norm.')) for key in report.dropped)
-    same(model, theirs, 224)
 
 
 def test_tables_and_kernels_are_resized_by_timm(tmp_path):
@@ -74,75 +61,21 @@ def test_tables_and_kernels_are_resized_by_timm(tmp_path):
     torch.testing.assert_close(model.vit.patch_embed.proj.weight, resampled.patch_embed.proj.weight)
 
 
-def authors_dinov2(theirs):
-    """Facebook's names: the class token's row of the PE is apart, SwiGLU is w12 and w3, a mask token."""
-    out = {key: value for key, value in theirs.state_dict().items() if key not in ('cls_token', 'reg_token')}
-    row = torch.randn(1, 1, 48)
-    out['cls_token'], out['register_tokens'] = theirs.cls_token - row, theirs.reg_token
-    return dict(out, pos_embed=torch.cat((row, theirs.pos_embed), 1), mask_token=torch.zeros(1, 48))
-
-
-def authors_dinov3(theirs):
-    out = {}
-    for key, value in theirs.state_dict().items():
-        key = key.replace('gamma_', 'ls').replace('reg_token', 'storage_tokens')
-        key = f'{key}.gamma' if key.endswith(('ls1', 'ls2')) else key
-        if key.endswith('q_bias'):
-            other = theirs.get_parameter(key.replace('q_bias', 'v_bias'))
-            out[key.replace('q_bias', 'qkv.bias')] = torch.cat((value, torch.full_like(value, 3.0), other))
-            out[key.replace('q_bias', 'qkv.bias_mask')] = torch.ones(3 * len(value))
-        elif not key.endswith('v_bias'):
-            out[key] = value
-    return dict(out, mask_token=torch.zeros(1, 48), **{'rope_embed.periods': torch.ones(3)})
-
-
-def authors_eva02(theirs):
-    out = {}
-    for key, value in theirs.state_dict().items():
-        key = key.replace('mlp.fc1_g', 'mlp.w1').replace('mlp.fc1_x', 'mlp.w2').replace('mlp.norm', 'mlp.ffn_ln')
-        key = key.replace('mlp.fc2', 'mlp.w3').replace('q_proj.bias', 'q_bias').replace('v_proj.bias', 'v_bias')
-        out[key] = value
-    return dict(out, **{'rope.freqs_cos': torch.ones(4, 4), 'blocks.0.attn.rope.freqs_cos': torch.ones(4, 4)})
-
-
-def authors_mae(theirs):
-    extra = {'decoder_embed.weight': torch.ones(4, 4), 'decoder_blocks.0.norm1.weight': torch.ones(4)}
-    return dict(theirs.state_dict(), **extra)
-
-
-AUTHORS = {
-    'vit_small_patch14_reg4_dinov2': (authors_dinov2, ['mask_token']),
-    'vit_small_patch16_dinov3_qkvb': (authors_dinov3, ['mask_token', 'rope_embed.periods']),
-    'eva02_base_patch14_224': (authors_eva02, ['rope.freqs_cos']),
-    'vit_base_patch16_224': (authors_mae, ['decoder_embed.weight']),
-}
-
-
-@pytest.mark.parametrize('name', AUTHORS)
-def test_a_file_of_the_authors(tmp_path, name):
-    rename, dropped = AUTHORS[name]
-    theirs = timm_model(name, num_classes=0)
-    report = load(model := build(name), rename(theirs), tmp_path / 'authors.pth')
-    assert len(report.loaded) == report.total and not report.new
-    assert set(dropped) <= set(report.dropped)
-    same(model, theirs, theirs.patch_embed.img_size[0])
-
-
 def test_biases_that_a_model_lacks_must_be_zero(tmp_path):
     theirs = timm_model('vit_small_patch16_dinov3_qkvb', num_classes=0)
     model = build('vit_small_patch16_dinov3')
     with pytest.raises(CheckpointError, match=r"qkv\.bias is not zero.*take timm's vit_small_patch16_dinov3_qkvb"):
-        load(model, authors_dinov3(theirs), tmp_path / 'a.pth')
+        load(model, dinov3_of_authors(theirs.state_dict()), tmp_path / 'a.pth')
     for kept in ('q_bias', 'v_bias'):  # one of them alone is enough
         other = copy.deepcopy(theirs)
         for block in other.blocks:
             nn.init.zeros_(getattr(block.attn, 'v_bias' if kept == 'q_bias' else 'q_bias'))
         with pytest.raises(CheckpointError, match=r'qkv\.bias is not zero'):
-            load(model, authors_dinov3(other), tmp_path / f'{kept}.pth')
+            load(model, dinov3_of_authors(other.state_dict()), tmp_path / f'{kept}.pth')
     for block in theirs.blocks:
         nn.init.zeros_(block.attn.q_bias)
         nn.init.zeros_(block.attn.v_bias)
-    report = load(model, authors_dinov3(theirs), tmp_path / 'b.pth')
+    report = load(model, dinov3_of_authors(theirs.state_dict()), tmp_path / 'b.pth')
     assert 'blocks.0.attn.qkv.bias' in report.dropped and not report.notes
     same(model, theirs, 64)
 
@@ -150,17 +83,16 @@ def test_biases_that_a_model_lacks_must_be_zero(tmp_path):
 @pytest.mark.parametrize(
     ('name', 'rename'),
     [
-        ('vit_small_patch16_224', None),
-        ('vit_small_patch14_reg4_dinov2', None),
-        ('vit_small_patch14_reg4_dinov2', authors_dinov2),
-        ('vit_small_patch16_dinov3_qkvb', None),
-        ('vit_small_patch16_dinov3_qkvb', authors_dinov3),
+        ('vit_small_patch16_224', dict),
+        ('vit_small_patch14_reg4_dinov2', dict),
+        ('vit_small_patch14_reg4_dinov2', dinov2_of_authors),
+        ('vit_small_patch16_dinov3_qkvb', dict),
+        ('vit_small_patch16_dinov3_qkvb', dinov3_of_authors),
     ],
 )
 def test_no_prefix_tokens(tmp_path, name, rename):
     theirs = timm_model(name, num_classes=0)
-    tensors = rename(theirs) if rename else theirs.state_dict()
-    report = load(model := build(name, with_prefix=False), tensors, tmp_path / 'a.pth')
+    report = load(model := build(name, with_prefix=False), rename(theirs.state_dict()), tmp_path / 'a.pth')
     assert 'cls_token' in report.dropped and len(report.loaded) == report.total
     if table_names(theirs):
         assert torch.equal(model.vit.pos_embed, theirs.pos_embed[:, -model.grid[0] * model.grid[1] :])
@@ -189,7 +121,7 @@ def test_an_adapters_files(tmp_path):
     options = dict(PARTS, patch14='resize-image', layers=(0, 1), vit_feature_source='last', deform_ratio=0.5)
     model = TimmViTAdapter(vit=dict(vit, frozen=True), mode='read-only', **options)
     theirs = timm_model('vit_small_patch14_reg4_dinov2', num_classes=0)
-    report = load(model, authors_dinov2(theirs), tmp_path / 'vit.pth')
+    report = load(model, dinov2_of_authors(theirs.state_dict()), tmp_path / 'vit.pth')
     assert report.new and not any(key.startswith('vit.') for key in report.new)
     assert [key for key in report.dropped if key.startswith('blocks.2.')], 'the layer behind the last one is left out'
     torch.save(model.state_dict(), tmp_path / 'own.pth')
@@ -202,12 +134,23 @@ def test_an_adapters_files(tmp_path):
     assert "mode='read-only'" in found['to load it'] and 'layers=[0, 1]' in found['to load it']
 
 
+def test_patches_of_14_keep_the_grid_of_their_table(tmp_path):
+    """Below an adapter, whatever becomes of the patches."""
+    theirs = timm_model('vit_small_patch14_reg4_dinov2', num_classes=0)
+    vit = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=TINY)
+    for patch14 in each(PATCH14):
+        model = TimmViTAdapter(vit, patch14=patch14, layers=(0, 1, 2), **PARTS)
+        report = load(model, theirs.state_dict(), tmp_path / 'a.pth')
+        assert model.grid == (37, 37) and torch.equal(model.vit.pos_embed, theirs.pos_embed)
+        assert list(report.resized) == ['vit.patch_embed.proj.weight'] * (patch14 == 'resample-kernel')
+
+
 @pytest.mark.parametrize('prefix', ['', 'segmentation_model.0.'], ids=['adapter', 'segmentor'])
 def test_dinov3s_own_adapter(tmp_path, prefix):
     """A file by the public names, alone or in a segmentor, is read whole and gives the public outputs."""
     case, data = cases('dinov3')['adapter'], load_golden('dinov3')
     source = build_golden('dinov3', case, torch.float32)
-    theirs = {f'backbone.{key}': value for key, value in authors_dinov3(source.vit).items()}
+    theirs = {f'backbone.{key}': value for key, value in dinov3_of_authors(source.vit.state_dict()).items()}
     own = {key: value for key, value in source.state_dict().items() if not key.startswith('vit.')}
     theirs = {prefix + key: value for key, value in {**theirs, **own}.items()}
     assert set(theirs) == {prefix + name for name in data['adapter/public_names']}
@@ -255,42 +198,6 @@ def test_what_is_dropped_and_new_is_an_error(tmp_path):
 def test_normalisation_of_the_pretrained_cfg(name, mean):
     found = build(name).source.normalisation
     assert (found.mean[0] if found else None) == mean
-
-
-# names on the hub
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A cache of the hub, and no network."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, 'HF_HUB_CACHE', str(tmp_path))
-    monkeypatch.setattr(constants, 'HF_HUB_OFFLINE', True)
-
-    def add(repository, files):
-        folder = tmp_path / f'models--{repository.replace("/", "--")}'
-        (folder / 'refs').mkdir(parents=True)
-        (folder / 'refs' / 'main').write_text('0' * 40)
-        (folder / 'snapshots' / ('0' * 40)).mkdir(parents=True)
-        for file, content in files.items():
-            content(folder / 'snapshots' / ('0' * 40) / file)
-
-    return add
-
-
-@pytest.mark.parametrize('named', ['pretrained', 'hf-hub'])
-def test_weights_in_the_hubs_cache(hub, named):
-    name = 'vit_small_patch14_reg4_dinov2'
-    theirs = timm_model(name, num_classes=0)
-    hub(f'timm/{name}.lvd142m', {'model.safetensors': lambda path: save_file(theirs.state_dict(), path)})
-    if named == 'pretrained':
-        model = build(name, pretrained=True)
-    else:
-        model = build(f'hf-hub:timm/{name}.lvd142m', pretrained=True)
-    model.init_weights()
-    assert len(model.load_report.loaded) == model.load_report.total
-    assert torch.equal(model.vit.pos_embed, theirs.pos_embed)
 
 
 @pytest.mark.parametrize('joining', ['lape', 'unshared'])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pickle
 import shutil
 
 import numpy as np
@@ -14,7 +15,8 @@ from each import each
 import mmlape
 from mmlape.checkpoint import converting
 from mmlape.checkpoint.converting import average, convert
-from mmlape.checkpoint.opening import OpenedFile, read_checkpoint
+from mmlape.checkpoint.loading import completed
+from mmlape.checkpoint.opening import OpenedFile, open_file, read_checkpoint
 from mmlape.checkpoint.trained_alone import KEY, frozen_parts, frozen_tensors
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
@@ -85,6 +87,18 @@ def test_the_file_and_that_of_its_vit_are_the_complete_checkpoint(beside):
     assert_complete(outputs(file), complete)
     (file.parent / 'vit.pth').unlink()
     assert_complete(outputs(config, file), complete)  # the config names the ViT's file
+
+
+def test_a_completed_file_is_pickled_complete(beside):
+    """Another process gets what was merged, and opens a plain file itself."""
+    _, _, file = beside
+    stored = open_file(file)
+    again = pickle.loads(pickle.dumps(stored))
+    assert again.is_file and again.tensors.keys() == stored.tensors.keys()
+    merged = completed(stored, mmlape.load(file, device='cpu').module)
+    again = pickle.loads(pickle.dumps(merged))
+    assert not again.is_file and again.tensors.keys() == merged.tensors.keys() > stored.tensors.keys()
+    assert all(torch.equal(value, merged.tensors[name]) for name, value in again.tensors.items())
 
 
 @pytest.mark.parametrize('trained', ['plain'], indirect=True)

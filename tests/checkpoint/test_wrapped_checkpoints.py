@@ -37,11 +37,9 @@ def timm_vit(**options):
     return TimmViT('vit_tiny_patch16_224', img_size=32, model_args=dict(SMALL, **more), **options)
 
 
-def timm_adapter(in_channels=None):
-    more = {} if in_channels is None else dict(in_chans=in_channels)
-    vit = dict(model_name='vit_tiny_patch16_224', img_size=64, model_args=dict(SMALL, **more))
-    same = {} if in_channels is None else dict(in_channels=in_channels)
-    return TimmViTAdapter(vit=vit, **ADAPTER, **same)
+def timm_adapter(of_vit=None, **options):
+    vit = dict(model_name='vit_tiny_patch16_224', img_size=64, model_args=dict(SMALL, **(of_vit or {})))
+    return TimmViTAdapter(vit=vit, **ADAPTER, **options)
 
 
 FAMILIES = {
@@ -163,20 +161,18 @@ def test_every_wrapping_of_every_family_loads(pairs, tmp_path):
 
 
 def test_every_wrapping_keeps_its_names_where_a_table_is_resized():
-    some = {name: WRAPPINGS[name] for name in ('DDP', 'averaged', 'compiled layers', 'Lightning, in a segmentor')}
-    for name in each(['vit', 'unshared, dual', 'distilled', 'adapter', 'timm', 'timm adapter']):
-        source = randomise(FAMILIES[name]())
-        for wrapping, wrap in (WRAPPINGS if name == 'vit' else some).items():
-            content = wrap(source)
-            stored = weights_in(content, '')
-            out = mmlape.resize_pos_embed(content, grid=(3, 5))
-            assert list(out) == [key for key, value in stored.items() if isinstance(value, torch.Tensor)], wrapping
-            changed = {key for key in out if out[key] is not stored[key]}
-            assert changed and all('pos_embed' in key for key in changed), wrapping
-            plain = mmlape.resize_pos_embed(source.state_dict(), grid=(3, 5))
-            for key in changed:
-                own = next(other for other in plain if key.endswith(other))
-                torch.testing.assert_close(out[key].float(), plain[own], rtol=0.01, atol=0.01)
+    source = randomise(FAMILIES['unshared, dual']())
+    plain = mmlape.resize_pos_embed(source.state_dict(), grid=(3, 5))
+    for wrapping in each(WRAPPINGS):
+        content = WRAPPINGS[wrapping](source)
+        stored = weights_in(content, '')
+        out = mmlape.resize_pos_embed(content, grid=(3, 5))
+        assert list(out) == [key for key, value in stored.items() if isinstance(value, torch.Tensor)]
+        changed = {key for key in out if out[key] is not stored[key]}
+        assert len(changed) == source.num_layers and all('pos_embed' in key for key in changed)
+        for key in changed:
+            own = next(other for other in plain if key.endswith(other))
+            torch.testing.assert_close(out[key].float(), plain[own], rtol=0.01, atol=0.01)
 
 
 class Segmentor(nn.Module):
@@ -322,6 +318,18 @@ def test_filters_of_other_channels_are_summed_or_repeated_where_that_is_asked(tm
             if 'norm0' not in str(source.state_dict().keys()):
                 theirs = timm.models.adapt_input_conv(channels, source.state_dict()[stem])
                 torch.testing.assert_close(model.state_dict()[stem], theirs)
+
+
+@pytest.mark.parametrize('channels', [1, 3, 5])
+def test_vit_or_adapter_names_the_channels_of_both(channels):
+    of_vit, of_adapter = dict(in_chans=channels), dict(in_channels=channels)
+    for options in each((dict(of_vit=of_vit), of_adapter, dict(of_vit=of_vit, **of_adapter))):
+        model = timm_adapter(**options)
+        stems = model.vit.patch_embed.proj, model.spm.stem[0]
+        assert {stem.in_channels for stem in stems} == {channels} == {model.in_channels}
+        assert len(model(torch.randn(1, channels, 64, 64))) == 4
+    with pytest.raises(ConfigError, match=f'in_channels=2, but model_args of vit have in_chans={channels}'):
+        timm_adapter(of_vit=of_vit, in_channels=2)
 
 
 def outputs(out):

@@ -14,7 +14,7 @@ from mmlape.checkpoint.metadata import metadata_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import TimmViT, VisionTransformer
-from mmlape.models.base.describing import signature
+from mmlape.models.base.checkpoint import signature
 from mmlape.models.model_names import find_model
 from mmlape.registry import MODELS
 

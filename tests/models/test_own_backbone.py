@@ -16,10 +16,8 @@ from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES
 from mmlape.models import VisionTransformer
-from mmlape.models.arguments import own_parameters
-from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
-from mmlape.models.base.describing import signature
+from mmlape.models.base.backbone import BaseBackbone, own_parameters
+from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config, signature
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.position import AttentionSlot, resolve_position

@@ -32,8 +32,7 @@ from mmlape.models.grid import (
     to_maps,
 )
 from mmlape.models.model_names import name_models, with_variants
-from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
-from mmlape.models.vit.model import DEIT, VisionTransformer
+from mmlape.models.vit.model import AUGREG, BEIT, BEIT_VARIANTS, DEIT, UNI_PERCEIVER, VisionTransformer, sizes
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""

@@ -5,18 +5,57 @@ its user says; else the model's own, where the rows fit it; else a square. A squ
 usually have is as good a reading as those rows and a grid that nothing tells: which of both it is, the user says.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
 from mmlape.models.grid import Grid, square_grid
+from mmlape.models.position import NormPlaces
 
 Tokens = dict[str, int]
 """The tokens before the patches that have rows of a table, and how many each."""
+
+
+class TensorNames(NamedTuple):
+    """The names of a backbone's tensors, as its files have them."""
+
+    table: str = 'pos_embed'  # of the absolute PE
+    layer: str = 'blocks.0.'  # what those of the first layer begin with
+    attn: str = 'attn.'  # what those of its attention begin with, inside the layer
+    last_norm: str = r'norm\.'  # the last norm, as a regular expression
+    merging: str | None = None  # what those of the first step between stages begin with; None without stages
+
+    def tables(self, weights: Weights) -> list[str]:
+        """Return the names of the absolute PE's tables."""
+        return [name for name in weights.tensors if re.fullmatch(rf'{self.table}\d*', name)]
+
+    def attention(self, weights: Weights) -> dict:
+        """Return the tensors of the first attention, by the names that they have there."""
+        return weights.below(self.layer + self.attn)
+
+    def layers(self, weights: Weights) -> list[dict]:
+        """Return the tensors of each layer, by the names that they have there, in the order of the layers."""
+        pattern = re.compile(re.escape(self.layer).replace('0', r'(\d+)'))
+        matches = filter(None, map(pattern.match, weights.tensors))
+        numbers = {match[0]: tuple(map(int, match.groups())) for match in matches}
+        return [weights.below(start) for start in sorted(numbers, key=numbers.__getitem__)]
+
+    def norm_places(self, weights: Weights) -> NormPlaces:
+        """Return where a file has norms of the PE, those of biases in attention among them."""
+        names = ('pe_norm.', f'{self.attn}pe_norm.')
+        layers = tuple(any(name.startswith(names) for name in layer) for layer in self.layers(weights))
+        last = weights.has(r'pe_norm\.') if weights.has(self.last_norm) else None
+        if self.merging is None:
+            return NormPlaces(layers, last)
+        merges = len(self.tables(weights)) == 1 and weights.has(re.escape(self.merging))
+        merging = bool(weights.below(f'{self.merging}pe_norm.')) if merges else None
+        return NormPlaces(layers, last, merging, staged=True)
 
 
 class Reading(NamedTuple):

@@ -18,10 +18,10 @@ from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
 from mmlape.models.position import AttentionSlot, Position, Stream
-from mmlape.models.removal import PositionRemoval, forget_removal
 
 if TYPE_CHECKING:
     from mmlape.checkpoint.exact_loading import Normalisation
+    from mmlape.models.removal import PositionRemoval
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 """The tokens that can stand before the patches of a ViT."""
@@ -45,7 +45,7 @@ class IsotropicBackbone(BaseBackbone):
     without_prefix = "set with_cls_token=False and out_type='avg_featmap' or 'featmap'"
     arch: dict[str, Any]
     norm: nn.Module | None
-    removal: PositionRemoval | None
+    removal: 'PositionRemoval | None'
 
     # building
 
@@ -121,6 +121,7 @@ class IsotropicBackbone(BaseBackbone):
                 "frozen=True of TimmViT, or frozen_stages=(all layers) with final_norm='every' or False"
             )
         from mmlape.checkpoint.exact_loading import IMAGENET
+        from mmlape.models.removal import PositionRemoval, forget_removal
 
         mean, std = (getattr(normalisation or IMAGENET, name) for name in ('mean', 'std'))
         black = [-one / other for one, other in zip(mean, std)]

@@ -5,11 +5,10 @@ newer ones, and so have files of Lightning or of one's own loop. Both are read, 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from mmlape.checkpoint.key_maps import NameTable, Tensors, rename_keys
+from mmlape.checkpoint.key_maps import NameTable, Tensors, join_qkv, rename_keys, split_qkv
 from mmlape.errors import CheckpointError
-from mmlape.models.base.tensor_names import join_qkv
 from mmlape.models.position.relative_bias import INDEX
 
 STEM = r'(.*\.)?embeddings\.patch_embeddings?\.(projection\.)?weight'
@@ -80,3 +79,25 @@ def _with_heads(tensors: Tensors, width: int) -> Tensors:
     if any(tensors[name].ndim == 2 and tensors[name].shape[1] != width for name in heads):
         return tensors
     return rename_keys(tensors, [(_CLASSIFIER, 'head.'), (r'^/distillation_classifier\.', 'head_dist.')])
+
+
+def writer(
+    names: NameTable, model: str, heads: Mapping[str, str], change: Callable[[Tensors], Tensors] = dict
+) -> Callable[[Tensors], Tensors]:
+    """Return what translates tensors back to the names of one architecture, queries, keys and values apart.
+
+    ``model`` stands before the vision model's names where ``heads``, ours and theirs, go along.
+    """
+
+    def write(tensors: Tensors) -> Tensors:
+        tensors = rename_keys(tensors, [(r'^head\.fc\.', 'head.')])
+        of_heads = {name: value for name, value in tensors.items() if name.startswith('head')}
+        of_model = {name: value for name, value in tensors.items() if name not in of_heads}
+        prefix = model if of_heads or not heads else ''
+        theirs = dict(heads)
+        if 'head_dist.' in heads and 'head_dist.weight' not in of_heads:
+            theirs['head.'] = 'classifier.'  # one that reads the class token alone
+        out = {prefix + name: value for name, value in names.write(split_qkv(change(of_model))).items()}
+        return out | rename_keys(of_heads, [(f'^{re.escape(ours)}', their) for ours, their in theirs.items()])
+
+    return write

@@ -38,14 +38,6 @@ def add_branch(x: Tensor, out: Tensor, gamma: Tensor | None) -> Tensor:
     return x + out if gamma is None else torch.addcmul(x, gamma, out)
 
 
-def init_linear(module: nn.Module) -> None:
-    """Initialise a linear map as DeiT does; for ``apply``."""
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-
-
 class DropPath(nn.Module):
     """Stochastic depth (arXiv 1603.09382): set images of a batch to zero with a probability in training.
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.tensor_names import TensorNames, split_qkv
-from mmlape.models.base.transformers_files import LAYER, NEWER, STEM, layers, read
+from mmlape.models.base.fitting import TensorNames
+from mmlape.models.base.transformers_files import LAYER, NEWER, STEM, layers, read, writer
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE, grid_of_offsets, offset_index
 from mmlape.models.swin.layers import table_windows
@@ -130,19 +130,16 @@ def _from_transformers(tensors: Tensors) -> Tensors:
     return _last_norm(out).read(out)
 
 
-def to_transformers(tensors: Tensors) -> Tensors:
-    """Write a classifier, a model, or a backbone with norms of its stages."""
-    tensors = {name: value for name, value in to_swin(tensors).items() if not name.endswith(INDEX)}
-    heads = {name: value for name, value in tensors.items() if name.startswith('head.')}
-    of_model = {name: value for name, value in tensors.items() if name not in heads}
-    out = _TRANSFORMERS.write(split_qkv(of_model))
-    out = {
+def _for_transformers(tensors: Tensors) -> Tensors:
+    """Leave indices out, and count a backbone's stages from 1, behind each of which there is a norm."""
+    return {
         re.sub(r'^norm(\d+)\.', lambda k: f'hidden_states_norms.stage{int(k[1]) + 1}.', name): value
-        for name, value in out.items()
+        for name, value in to_swin(tensors).items()
+        if not name.endswith(INDEX)
     }
-    if not heads:
-        return out
-    return {f'swin.{name}': value for name, value in out.items()} | rename_keys(heads, [(r'^head\.', 'classifier.')])
+
+
+to_transformers = writer(_TRANSFORMERS, 'swin.', {'head.': 'classifier.'}, _for_transformers)
 
 
 def _with_indices(tensors: Tensors) -> Tensors:

@@ -22,7 +22,7 @@ from mmlape.models.layers.transformer_layer import (
     init_linear,
 )
 from mmlape.models.model_names import VARIANTS, name_models, resolve_arch
-from mmlape.models.named_layers import build_norm
+from mmlape.models.named_layers import build_norm, init_linear
 from mmlape.models.position import (
     AttentionSlot,
     NormPlaces,

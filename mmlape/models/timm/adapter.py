@@ -12,12 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmlape.errors import ConfigError, require_choice
+from mmlape.lazy import Lazy
 from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
-from mmlape.models.base.checkpoint import Beside
-from mmlape.models.timm.checkpoint import ADAPTER, DINOV3_ADAPTER, TimmCheckpointAdapter
 from mmlape.models.timm.model import ForwardState, TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
-from mmlape.models.vit.checkpoint import ADAPTER_PARTS
 
 PATCH = 16
 """The stride of the ViT's tokens beside the pyramid."""
@@ -57,9 +55,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
             valid choices.
     """
 
-    checkpoint_adapter = TimmCheckpointAdapter(
-        beside=Beside(ADAPTER_PARTS, (ADAPTER, DINOV3_ADAPTER), untold='layers, vit_feature_source and n_points')
-    )
+    checkpoint_adapter = Lazy('mmlape.models.timm.checkpoint', 'OF_TIMM_ADAPTER')
     paper_name = None
 
     def __init__(

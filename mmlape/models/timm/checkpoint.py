@@ -16,18 +16,16 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
-from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
-from mmlape.models.base.describing import Size
+from mmlape.models.base.checkpoint import CheckpointAdapter, Size, recorded_config
 from mmlape.models.base.fitting import Tokens, fit_pe_norms, fit_table, read_table
-from mmlape.models.timm.joined import TABLE as TABLE_NAME
-from mmlape.models.timm.joined import Proxy, table_names
-from mmlape.models.timm.pretrained import PREFIX_TOKENS
-from mmlape.models.vit.layouts import EVA_NAMES, SAM, is_beit, to_timm, unchunked
+from mmlape.models.timm.joined import TABLE, Proxy, table_names
+from mmlape.models.timm.pretrained import PREFIX_TOKENS, VIT
+from mmlape.models.vit.checkpoint import ADAPTER_PARTS
+from mmlape.models.vit.layouts import EVA_NAMES, SAM, is_beit, join_gates, to_timm, unchunked
 from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
 from mmlape.models.vit.transformers_layouts import from_transformers
 
-VIT, PATCHES = 'vit.', 'patch_embed.proj.weight'
-TABLE = f'{VIT}{TABLE_NAME}'
+PATCHES = 'patch_embed.proj.weight'
 
 
 _IN_SEGMENTOR = r'(segmentation_model\.0\.)?'
@@ -66,10 +64,7 @@ def _from_transformers(tensors: Tensors) -> Tensors:
         return rename_keys(out, _OF_DINOV3)
     if '/mask_token' not in out:
         return to_timm(out)
-    for name in [name for name in out if '.mlp.w1.' in name]:
-        gates = (out.pop(name), out.pop(name.replace('.w1.', '.w2.')))
-        out[name.replace('.w1.', '.w12.')] = torch.cat(gates)
-    return rename_keys(out, _OF_DINOV2)
+    return rename_keys(join_gates(out), _OF_DINOV2)
 
 
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))
@@ -83,8 +78,6 @@ LAYOUTS = (
 )
 HEADS = ('head.', 'fc_norm.', 'attn_pool.', 'decoder_')
 """Names of what timm's filters may add, and of MAE's decoder."""
-BILINEAR = ('flexi', 'radio')
-"""In names of models whose tables and kernels timm resizes linearly, without antialiasing."""
 
 
 def _timm_names(tensors: Tensors) -> Tensors:
@@ -116,12 +109,12 @@ class TimmCheckpointAdapter(CheckpointAdapter):
 
     def layouts(self, model_class: type) -> tuple[Layout, ...]:
         """Return timm's and the authors' layouts; those of DINOv3's adapter before them, for one."""
-        return (DINOV3_ADAPTER, DINOV3_PARTS, *LAYOUTS) if self.beside else LAYOUTS
+        return (DINOV3_ADAPTER, DINOV3_PARTS, *LAYOUTS) if self.parts else LAYOUTS
 
     def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for this package's names, or for those of a timm model that ``VisionTransformer`` is not."""
-        if self.beside:
-            return self.has_beside(weights)
+        if self.parts:
+            return self.has_parts(weights)
         if any(name.startswith('spm.') for name in weights.dropped):
             return False  # an adapter stands beside it
         plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
@@ -193,14 +186,14 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             CheckpointError: If that is not allowed, or nothing tells the grid of the file's table.
         """
         vit, names, grid = dict(weights.tensors), table_names(model.vit), options.grid or weights.grid
-        if TABLE_NAME in vit and names and TABLE_NAME not in names:
+        if TABLE in vit and names and TABLE not in names:
             if not options.allow_joining_mismatch:
                 raise CheckpointError(
                     f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each "
                     'layer: set the pe_joining that it was trained with, or pass '
                     'allow_joining_mismatch=True in init_cfg to start every layer from that table'
                 )
-            table = vit.pop(TABLE_NAME)
+            table = vit.pop(TABLE)
             vit |= {name: table.clone() for name in names}
         for name in (name for name in names if name in vit):
             reading = read_table(model, VIT + name, vit[name], self.table_tokens(model, weights), grid, report.path)
@@ -222,7 +215,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             from timm.models.vision_transformer import checkpoint_filter_fn as convert
         known = signature(convert).parameters
         extra = {'adapt_layer_scale': True} if 'adapt_layer_scale' in known else {}
-        if is_bilinear(model):
+        if model.source.is_bilinear:
             extra |= dict(interpolation='bilinear', antialias=False)
         self._check_bias(model, tensors, report)
         with contextlib.redirect_stdout(io.StringIO()):  # one line for each bias that a model does without
@@ -256,12 +249,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             return options.allow_joining_mismatch and '.pe_norm.' in name
         if name.startswith('removal.'):
             return True
-        return self.beside is not None and not self.has_beside(weights)
-
-
-def is_bilinear(model: nn.Module) -> bool:
-    """Check for a model whose tables and kernels timm resizes linearly."""
-    return any(part in model.source.architecture for part in BILINEAR)
+        return bool(self.parts) and not self.has_parts(weights)
 
 
 def _absent_norms(model: nn.Module) -> tuple[str, ...]:
@@ -275,3 +263,9 @@ def _vit_and_adapter(weights: Weights) -> tuple[Tensors, Tensors]:
         return dict(weights.tensors), {}
     adapter = {key: value for key, value in weights.tensors.items() if not key.startswith(VIT)}
     return weights.below(VIT), adapter
+
+
+OF_TIMM = TimmCheckpointAdapter()
+OF_TIMM_ADAPTER = TimmCheckpointAdapter(
+    parts=ADAPTER_PARTS, with_parts=(ADAPTER, DINOV3_ADAPTER), untold='layers, vit_feature_source and n_points'
+)

@@ -13,15 +13,15 @@ from torch.utils.checkpoint import checkpoint as recompute
 
 from mmlape.bf16 import require_right_convolutions
 from mmlape.errors import ConfigError
+from mmlape.lazy import Lazy
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, is_recorded, require_patch
 from mmlape.models.position import Joining
 from mmlape.models.position.base import resize_absolute
-from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter, is_bilinear
 from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
-from mmlape.models.timm.joined import Joined, JoinedForward, table_names
+from mmlape.models.timm.joined import TABLE, Joined, JoinedForward, table_names
 from mmlape.models.timm.lape import add_lape
-from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
+from mmlape.models.timm.pretrained import PREFIX_TOKENS, VIT, TimmNames, build_vit, find_model
 from mmlape.param_rules import timm_depth
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -76,8 +76,8 @@ class TimmViT(IsotropicBackbone):
         StackError: If timm is missing or too old.
     """
 
-    checkpoint_adapter = TimmCheckpointAdapter()
-    table_name = TABLE
+    checkpoint_adapter = Lazy('mmlape.models.timm.checkpoint', 'OF_TIMM')
+    table_name = VIT + TABLE
     model_names = TimmNames()
     paper_name = None
     prefix_tokens = ()
@@ -145,7 +145,8 @@ class TimmViT(IsotropicBackbone):
 
     def resize_table(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int) -> Tensor:
         """Resize a file's table (1, num_prefix + N_src, D) as timm does."""
-        return resize_absolute(table, src, dst, num_prefix, 'bilinear' if is_bilinear(self) else 'bicubic-antialias')
+        mode = 'bilinear' if self.source.is_bilinear else 'bicubic-antialias'
+        return resize_absolute(table, src, dst, num_prefix, mode)
 
     def keep_layers(self, count: int) -> None:
         """Leave out the layers behind the first ``count`` ones."""

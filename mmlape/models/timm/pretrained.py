@@ -7,8 +7,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from mmlape.checkpoint.exact_loading import Normalisation
 from mmlape.checkpoint.fetching import HUB, local_path
@@ -19,6 +18,10 @@ OLDEST = '1.0.20'
 """The first timm with DINOv3."""
 PREFIX_TOKENS = ('cls_token', 'dist_token', 'reg_token')
 """In the order in which they precede the patches."""
+VIT = 'vit.'
+"""Before the names of timm's model in ours."""
+BILINEAR = ('flexi', 'radio')
+"""In names of models whose tables and kernels timm resizes linearly, without antialiasing."""
 
 
 MODULES = ('vision_transformer', 'deit', 'eva')
@@ -57,6 +60,11 @@ class TimmSource(NamedTuple):
     def architecture(self) -> str:
         """The name without the tag."""
         return self.name.partition('.')[0]
+
+    @property
+    def is_bilinear(self) -> bool:
+        """Whether timm resizes tables and kernels linearly."""
+        return any(part in self.architecture for part in BILINEAR)
 
     @property
     def checkpoint(self) -> str:
@@ -145,15 +153,6 @@ def _hub_model(repository: str) -> TimmSource:
     return TimmSource(values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository))
 
 
-class _NoValues(TorchFunctionMode):
-    """Leave out initial values, which take most of a model's time on the meta device: it draws them by Python."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in (Tensor.uniform_, Tensor.normal_, Tensor.clamp_):
-            return args[0]
-        return func(*args, **(kwargs or {}))
-
-
 @functools.cache
 def skeleton(name: str) -> nn.Module:
     """Build the model of an architecture of timm without data, and check that it is a plain ViT.
@@ -170,7 +169,7 @@ def skeleton(name: str) -> nn.Module:
     from timm.models.vision_transformer import VisionTransformer
 
     try:
-        with _NoValues(), torch.device('meta'):
+        with torch.device('meta'):
             model = timm.create_model(name, num_classes=0)
     except Exception as error:  # models of any kind, with errors of any kind
         raise ConfigError(f'timm cannot build {name}: {error}') from error

@@ -10,9 +10,8 @@ import re
 
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Tensors, rename_keys
+from mmlape.checkpoint.key_maps import Tensors, join_qkv, rename_keys
 from mmlape.errors import CheckpointError
-from mmlape.models.base.tensor_names import join_qkv
 
 _DENSE = ('head', 'head_dist', 'pre_logits')
 _MAP_HEAD = 'MAPHead_0/'

@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.checkpoint.fetching import local_path
-from mmlape.checkpoint.key_maps import Target, Weights
+from mmlape.checkpoint.key_maps import Target, Weights, with_batch_axis
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.metadata import config_beside
-from mmlape.models.base.checkpoint import Beside, CheckpointAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.fitting import Tokens, read_table
-from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.vit.layouts import (
     ADAPTERS,
     DINOV2_GIANT,
@@ -67,8 +66,8 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
-        if self.beside:
-            return self.has_beside(weights)
+        if self.parts:
+            return self.has_parts(weights)
         known = is_beit(weights) or of_transformers(weights) or 'pe_type' in weights.recorded
         # LayerScale by this name, which EVA has by another, beside biases of queries and values
         ours = weights.has(r'blocks\.0\.gamma1') and not weights.has('storage_tokens')
@@ -223,6 +222,6 @@ ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2
 PYRAMID_PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
 OF_VIT = ViTCheckpointAdapter()
 OF_ADAPTER = ViTCheckpointAdapter(
-    beside=Beside(ADAPTER_PARTS, ADAPTERS, untold='windows, interaction_indexes, vit_feature_source and n_points')
+    parts=ADAPTER_PARTS, with_parts=ADAPTERS, untold='windows, interaction_indexes, vit_feature_source and n_points'
 )
-OF_PYRAMID = ViTCheckpointAdapter(beside=Beside(PYRAMID_PARTS, PYRAMIDS, untold='out_indices and windows'))
+OF_PYRAMID = ViTCheckpointAdapter(parts=PYRAMID_PARTS, with_parts=PYRAMIDS, untold='out_indices and windows')

@@ -18,11 +18,21 @@ norm after tokens + PE. The norms of both have eps 1e-5.
 import re
 from dataclasses import replace
 
+import torch
+
 from mmlape.checkpoint.exact_loading import HALF
-from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Target, Tensors, Weights, rename_keys
-from mmlape.models.base.fitting import Tokens, read_rows
+from mmlape.checkpoint.key_maps import (
+    CLASS_HEADS,
+    Layout,
+    NameTable,
+    Target,
+    Tensors,
+    Weights,
+    rename_keys,
+    with_batch_axis,
+)
+from mmlape.models.base.fitting import TensorNames, Tokens, read_rows
 from mmlape.models.base.isotropic import TOKENS
-from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.vit.big_vision import SIGN, from_jax, patch_side, stem_order
@@ -133,6 +143,15 @@ def split_gates(tensors: Tensors) -> Tensors:
     return out
 
 
+def join_gates(tensors: Tensors) -> Tensors:
+    """Reverse ``split_gates``."""
+    out = dict(tensors)
+    for name in [name for name in tensors if '.mlp.w1.' in name]:
+        gates = out.pop(name), out.pop(name.replace('.w1.', '.w2.'))
+        out[name.replace('.w1.', '.w12.')] = torch.cat(gates)
+    return out
+
+
 SHARED_TABLE = f'rel_pos_bias.{TABLE}'
 _PRETRAINING = ('mask_token', 'lm_head.', 'cls_pt_layers.')
 
@@ -141,7 +160,7 @@ def copy_shared_table(tensors: Tensors) -> Tensors:
     """Give each layer a copy of BEiT's bias table if a file has one for all of them."""
     if SHARED_TABLE not in tensors:
         return tensors
-    numbers = {match[1] for name in tensors if (match := re.match(r'blocks\.(\d+)\.', name))}
+    numbers = dict.fromkeys(match[1] for name in tensors if (match := re.match(r'blocks\.(\d+)\.', name)))
     tables = {f'blocks.{number}.attn.{TABLE}': tensors[SHARED_TABLE].clone() for number in numbers}
     return {name: value for name, value in tensors.items() if name != SHARED_TABLE} | tables
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys
-from mmlape.models.base.tensor_names import split_qkv, with_batch_axis
-from mmlape.models.base.transformers_files import EMBEDDINGS, LAYER, NEWER, STEM, layers, read
+from mmlape.checkpoint.key_maps import Layout, NameTable, Target, Tensors, Weights, rename_keys, with_batch_axis
+from mmlape.models.base.transformers_files import EMBEDDINGS, LAYER, NEWER, STEM, layers, read, writer
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import TABLE
 from mmlape.models.vit.big_vision import stem_order
@@ -31,6 +30,7 @@ from mmlape.models.vit.layouts import (
     TOKENS,
     as_convolution,
     copy_shared_table,
+    join_gates,
     mean_pooling,
     rowless_tokens,
     split_gates,
@@ -131,38 +131,10 @@ def from_transformers(tensors: Tensors) -> Tensors:
     return as_convolution(out)
 
 
-def _writer(
-    names: Mapping[str, str], model: str, heads: Mapping[str, str], change: Callable[[Tensors], Tensors] = dict
-) -> Callable[[Tensors], Tensors]:
-    """Return what translates tensors back to the names of one architecture.
-
-    ``model`` stands before the vision model's names where ``heads``, ours and theirs, go along.
-    """
-    table = NameTable(names)
-
-    def write(tensors: Tensors) -> Tensors:
-        tensors = rename_keys(tensors, [(r'^head\.fc\.', 'head.')])
-        of_heads = {name: value for name, value in tensors.items() if name.startswith('head')}
-        of_model = {name: value for name, value in tensors.items() if name not in of_heads}
-        prefix = model if of_heads or not heads else ''
-        theirs = dict(heads)
-        if 'head_dist.' in heads and 'head_dist.weight' not in of_heads:
-            theirs['head.'] = 'classifier.'  # one that reads the class token alone
-        out = {prefix + name: value for name, value in table.write(split_qkv(change(of_model))).items()}
-        return out | rename_keys(of_heads, [(f'^{re.escape(ours)}', their) for ours, their in theirs.items()])
-
-    return write
-
-
 def _to_dinov2(tensors: Tensors) -> Tensors:
     """Join the maps of a gated FFN, and add a mask token, which no image needs."""
-    out = {name: value for name, value in tensors.items() if '.mlp.w2.' not in name}
-    for name in (name for name in tensors if '.mlp.w1.' in name):
-        joined = torch.cat((tensors[name], tensors[name.replace('.w1.', '.w2.')]))
-        out[name.replace('.w1.', '.w12.')] = joined
-        del out[name]
-    out['embeddings.mask_token'] = tensors['cls_token'].new_zeros(1, tensors['cls_token'].shape[-1])
-    return out
+    mask = tensors['cls_token'].new_zeros(1, tensors['cls_token'].shape[-1])
+    return join_gates(tensors) | {'embeddings.mask_token': mask}
 
 
 def _without_rows_of_registers(weights: Weights, tensors: Tensors) -> Tensors:
@@ -300,7 +272,7 @@ _OF_VIT = {**CLASS_TOKEN, **LAST_NORM, **PE_TABLE}
 _ANY = dict.fromkeys(('layer_scale_init_value', 'num_registers', 'ffn_type'))
 TARGETS = {
     'transformers-vit': _target(
-        _writer(VIT, 'vit.', {'head.': 'classifier.'}),
+        writer(NameTable(VIT), 'vit.', {'head.': 'classifier.'}),
         PLAIN,
         _OF_VIT,
         clashes=_of_one_token,
@@ -308,7 +280,7 @@ TARGETS = {
         qkv_bias=[True, False],
     ),
     'transformers-deit': _target(
-        _writer(VIT, 'deit.', {'head.': 'cls_classifier.', 'head_dist.': 'distillation_classifier.'}),
+        writer(NameTable(VIT), 'deit.', {'head.': 'cls_classifier.', 'head_dist.': 'distillation_classifier.'}),
         rf'{PLAIN}|dist_token',
         {'a distillation token': 'dist_token', **_OF_VIT},
         clashes=_of_one_token,
@@ -316,7 +288,7 @@ TARGETS = {
         qkv_bias=[True, False],
     ),
     'transformers-beit': _target(
-        _writer(BEIT, '', {}),
+        writer(NameTable(BEIT), '', {}),
         rf'{PLAIN}|{_QV}|{_GAMMA}|blocks\.\d+\.attn\.{TABLE}',
         {**CLASS_TOKEN, 'biases of queries and values alone': r'blocks\.0\.attn\.q_bias'},
         ((), ('beit',), *OF_TABLE, (AbsolutePosition, 'beit')),
@@ -324,7 +296,7 @@ TARGETS = {
         **dict.fromkeys(('layer_scale_init_value', 'final_norm', 'window_padding')),
     ),
     'transformers-dinov2': _target(
-        _writer(DINOV2, '', {}, _to_dinov2),
+        writer(NameTable(DINOV2), '', {}, _to_dinov2),
         rf'{PLAIN}|reg_token|{_GAMMA}|{_GATES}',
         {**_OF_VIT, **_SCALED},
         rename_table=_without_rows_of_registers,
@@ -332,7 +304,7 @@ TARGETS = {
         **_ANY,
     ),
     'transformers-dinov3': _target(
-        _writer(DINOV3, '', {}, _to_dinov3),
+        writer(NameTable(DINOV3), '', {}, _to_dinov3),
         rf'(?!pos_embed)({PLAIN}|reg_token|{_GAMMA}|{_GATES}|{_QV})',
         {**CLASS_TOKEN, **LAST_NORM, **_SCALED},
         (('rope',),),
@@ -341,14 +313,14 @@ TARGETS = {
         **_ANY,
     ),
     'transformers-clip': _target(
-        _writer(TOWER, 'vision_model.', {}, _to_tower),
+        writer(NameTable(TOWER), 'vision_model.', {}, _to_tower),
         rf'{PLAIN}|norm_pre{LEAF}',
         {**_OF_VIT, **_BIASED, 'a norm after the PE': r'norm_pre\.weight'},
         clashes=lambda weights: stem_bias(weights) + rowless_tokens(weights),
         patch_norm=['post-posemb'],
     ),
     'transformers-siglip': _target(
-        _writer(TOWER, 'vision_model.', {}, _to_tower),
+        writer(NameTable(TOWER), 'vision_model.', {}, _to_tower),
         rf'(?!cls_token)({PLAIN})',
         {**LAST_NORM, **PE_TABLE, **_BIASED},
         with_cls_token=[False],

@@ -14,9 +14,8 @@ from mmlape.checkpoint.heads import UNUSED_IDS
 from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
-from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.describing import Size
-from mmlape.models.base.tensor_names import TensorNames
+from mmlape.models.base.checkpoint import CheckpointAdapter, Size
+from mmlape.models.base.fitting import TensorNames
 from mmlape.models.grid import Grid
 from mmlape.models.position import joinings
 

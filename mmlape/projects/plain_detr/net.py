@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 from torchvision.ops import box_convert
 
 from mmlape.models.grid import Grid
-from mmlape.models.layers.transformer_layer import init_linear
+from mmlape.models.named_layers import init_linear
 from mmlape.projects.plain_detr.layers import (
     BoxAttention,
     DecoderLayer,
