@@ -14,13 +14,7 @@ from mmlape.lazy import Lazy
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PatchEmbed, norms_around
-from mmlape.models.layers.transformer_layer import (
-    TransformerEncoderLayer,
-    build_layers,
-    full_precision,
-    growing_rates,
-    init_linear,
-)
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
 from mmlape.models.model_names import VARIANTS, name_models, resolve_arch
 from mmlape.models.named_layers import build_norm, init_linear
 from mmlape.models.position import (
