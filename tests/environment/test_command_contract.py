@@ -346,7 +346,7 @@ def test_an_option_that_would_do_nothing_or_has_no_such_value_is_refused(monkeyp
     def refused(words):
         _, errors, status = call_command(words, capsys)
         assert status in ('status 1', 'status 2') and [path.name for path in tmp_path.iterdir()] == ['a.py']
-        return errors.splitlines()[-1:]
+        return [errors.splitlines()[-1], status]
 
     assert_calls_told('refused-options', refused)
 
