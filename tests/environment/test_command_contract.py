@@ -184,6 +184,12 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 """Of each command, with what they return."""
 
 
+def holds_nothing(value, field):
+    """Return whether a field of a dataclass is empty, as it is by default."""
+    usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return usual in ('', {}, None, StudyText()) and getattr(value, field.name) == usual
+
+
 def plain(value):
     """Return a value that can be compared: of short texts, numbers, lists and dicts."""
     if isinstance(value, str):
@@ -199,8 +205,8 @@ def plain(value):
     if isinstance(value, list | tuple):
         return list(map(plain, value))
     if dataclasses.is_dataclass(value):
-        values = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        value = {name: one for name, one in values.items() if one not in ('', {}, None, StudyText())}
+        kept = [field for field in dataclasses.fields(value) if not holds_nothing(value, field)]
+        value = {field.name: getattr(value, field.name) for field in kept}
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     return f'<{type(value).__name__}>'
