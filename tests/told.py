@@ -61,6 +61,7 @@ def assert_told(name: str, text: str, **replaced: object) -> None:
 def assert_calls_told(name: str, call: Callable[[str], Iterable[str]], **replaced: object) -> None:
     """Compare what the calls of a kept text return: ``call`` is given the words behind ``$``, and returns lines."""
     calls = re.findall(r'^\$ (.*)$', (FOLDER / f'{name}.txt').read_text(), re.M)
+    assert calls, f'{name}.txt has no line that begins with $'
     lines = [line for words in calls for line in (f'$ {words}', *call(words))]
     assert_told(name, '\n'.join(filter(None, lines)), **replaced)
 

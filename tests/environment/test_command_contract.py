@@ -26,7 +26,7 @@ from mmengine.logging import MMLogger
 from told import FOLDER, assert_calls_told, assert_told, call_command
 
 from mmlape.cli import main
-from mmlape.commands import COMMANDS, fill_parser
+from mmlape.commands import COMMANDS, fill_parser, parse_arguments
 from mmlape.console.tables import text_table
 from mmlape.lab.experiments import averages  # noqa: F401  (whose imports match names, as `list-studies` does)
 from mmlape.lab.runs.schema import RunRecord
@@ -183,6 +183,12 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 """Of each command, with what they return."""
 
 
+def holds_nothing(value, field):
+    """Return whether a field of a dataclass is empty, as it is by default."""
+    usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return usual in ('', {}, None, StudyText()) and getattr(value, field.name) == usual
+
+
 def plain(value):
     """Return a value that can be compared: of short texts, numbers, lists and dicts."""
     if isinstance(value, str):
@@ -198,8 +204,8 @@ def plain(value):
     if isinstance(value, list | tuple):
         return list(map(plain, value))
     if dataclasses.is_dataclass(value):
-        values = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        value = {name: one for name, one in values.items() if one not in ('', {}, None, StudyText())}
+        kept = [field for field in dataclasses.fields(value) if not holds_nothing(value, field)]
+        value = {field.name: getattr(value, field.name) for field in kept}
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     return f'<{type(value).__name__}>'
@@ -300,6 +306,12 @@ def calls_of(monkeypatch, tmp_path, capsys):
     return call
 
 
+def values_of(name, words):
+    """Return what the arguments of a command are by its words."""
+    command, *words = f'{name} {words}'.split()
+    return vars(parse_arguments(fill_parser(argparse.ArgumentParser(), command), words))
+
+
 def commands_of(text):
     """Yield each command of a recorded text, its words and those that it requires, and its cases.
 
@@ -320,18 +332,21 @@ def test_each_option_arrives_where_it_belongs(calls_of, tmp_path):
         of_line = functools.cache(functools.partial(calls_of, FUNCTIONS[name], name))
         told += ['', ' '.join(filter(None, [name, line, required and f'| {required}']))]
         told += difference(({}, ''), of_line(line, required, ''))
-        tried = ' '.join(case for case, *_ in cases).split()
-        options = {option for option in ACTIONS[name] if option.startswith('-')} - {'--help'}
-        assert options <= {*tried}, f'{name}: {options - {*tried}} stand in no line'
-        assert len(ACTIONS[name]) - 1 - len(options) <= sum(not case.startswith('-') for case, *_ in cases)
+        tried = set()
         for words, beside, own in cases:
             own_line = own.removeprefix('nothing')
             changed = (own_line, words) if words.startswith('-') else (words, '')
+            usual = values_of(name, f'{own_line} {required} {beside}')
+            chosen = values_of(name, f'{changed[0]} {required} {beside} {changed[1]}')
+            tried |= {key for key in chosen if chosen[key] != usual[key]}
             before, after = of_line(own_line, required, beside), of_line(changed[0], required, beside, changed[1])
             found = [f'    {entry}' for entry in difference(before, after)]
             assert found, f'{name}: `{words}` changes nothing'
             more = (f'  beside {beside}' if beside else '') + (f'  of {own}' if own != line else '')
             told += [f'  {words}{more}', *found]
+        places = {option: action.dest if action else 'extra' for option, action in ACTIONS[name].items()}
+        untried = [option for option, place in places.items() if place not in tried and option != '--help']
+        assert not untried, f'{name}: {untried} are changed by no line'
         seen.add(name)
     assert seen == set(FUNCTIONS) == set(ACTIONS)
     assert_told('options', '\n'.join(told[1:]), folder=tmp_path)
@@ -345,7 +360,7 @@ def test_an_option_that_would_do_nothing_or_has_no_such_value_is_refused(monkeyp
     def refused(words):
         _, errors, status = call_command(words, capsys)
         assert status in ('status 1', 'status 2') and [path.name for path in tmp_path.iterdir()] == ['a.py']
-        return errors.splitlines()[-1:]
+        return [errors.splitlines()[-1], status]
 
     assert_calls_told('refused-options', refused)
 

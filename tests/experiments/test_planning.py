@@ -39,6 +39,12 @@ def _only(study):
     return planned.action, planned.reason
 
 
+def test_a_study_has_arms_and_seeds(config):
+    for error, arms, seeds in (('--seeds: none given', [Arm.of(config)], ()), ('arms: none given', [], (4,))):
+        with pytest.raises(ConfigError, match=error):
+            Study(arms, seeds)
+
+
 def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
     here = tmp_path / 'weights.pth'
     here.touch()

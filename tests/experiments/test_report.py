@@ -20,7 +20,7 @@ from mmlape.console.figures import look, wrapped
 from mmlape.errors import ConfigError
 from mmlape.files import write_json
 from mmlape.lab.config.config_file import load_config
-from mmlape.lab.experiments.report import average, build, write_report
+from mmlape.lab.experiments.report import average, build, document, write_report
 from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.experiments.report.tables import _seeds
 from mmlape.lab.recipe import Recipe
@@ -54,6 +54,24 @@ def folder(report, tmp_path_factory):
         keep_figures(patched)
         write_report(report, folder)
     return folder
+
+
+def test_last_and_best_evaluations_are_compared_apart(tmp_path):
+    """By other evaluations the other arm is ahead; a run that does not count says nothing about the arm."""
+    for name, joining, last, best in (('plain', 'default', 40.0, 50.0), ('new', 'lape', 43.0, 48.0)):
+        for seed, shift in ((1, 0.0), (2, 0.5), (3, -0.5)):
+            values = last + shift * (name == 'new'), best + shift
+            write_run(tmp_path / name, seed, *values, chosen=settings(joining), cost=dict(gpu_hours=seed))
+    write_run(tmp_path / 'new', 4, 99.0, state='failed', identity=synthetic.identity(4, total_batch=99))
+    made = build(_arms(tmp_path), 'x')
+    found = {one.which: one for one in made.comparisons}
+    assert found['last'].welch.mean == found['last'].paired.mean == 3.0
+    assert found['best'].welch.mean == found['best'].paired.mean == -2.0 and found['best'].welch.n == (3, 3)
+    assert made.result('new').identity.total_batch == 8
+    details = [part.content for part in document._differences(made, tmp_path) if isinstance(part.content, list)]
+    told = [about.content for _, about in details]
+    # pairs at the best evaluation differ by the same, and have no p
+    assert ['1 of 1 by Welch, 1 by pairs' in told[0], '1 of 1 by Welch, 0 by pairs' in told[1]] == [True, True]
 
 
 @examples(max_examples=100)

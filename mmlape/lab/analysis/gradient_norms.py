@@ -26,7 +26,7 @@ Norms = dict[int, dict[str, float]]
 
 @dataclass
 class GradientNorms:
-    """Those of the runs of one method."""
+    """The gradient norms of the runs of one method."""
 
     name: str
     # the model's size and patches, such as 'deit-base/16'; '' where the runs did not record it

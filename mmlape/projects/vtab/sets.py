@@ -92,7 +92,8 @@ def read_sets(
     start, same_model = (_start(checkpoint), not any(option.startswith('model.') for option in cfg_options))
     sets, groups, absent = [], {}, {}
     for arm in arms:
-        cfg = load_config(config := arm.config)
+        config = arm.config
+        cfg = load_config(config)
         about = cfg.get('vtab')
         if not about:
             raise ConfigError(f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')")

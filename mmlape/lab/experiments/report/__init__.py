@@ -44,7 +44,8 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
 
 def write_data(report: Report, folder: Path) -> list[Path]:
     """Write ``report.json``, and its views ``values.csv``, ``estimates.csv`` and ``comparisons.csv``."""
-    files, content = [folder / 'report.json'], report_data(report)
+    content = report_data(report)
+    files = [folder / 'report.json']
     write_json(files[0], content)
     for name, rows in csv_rows(content).items():
         files.append(folder / f'{name}.csv')
