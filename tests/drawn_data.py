@@ -202,20 +202,19 @@ def voc(root: Path) -> None:
 
 
 def labelme(root: Path, rectangles: bool = False) -> None:
-    """An L as two polygons of a group, or the box of an object by two or four corners."""
+    """An L as a polygon and a rectangle of a group, or the box of an object; a rectangle has two or four corners."""
     for split, numbers in SPLITS.items():
         for number in numbers:
             picture(root / split / 'photos' / f'{number:02}.jpg', number)
             shapes = []
             for group, (label, (x, y, w, h), _) in enumerate(objects_of(number)):
+                shape = dict(group_id=None if rectangles else group, label=NAMES[label], flags={})
                 parts = [(x, y, x + w / 2, y + h), (x + w / 2, y + h / 2, x + w, y + h)]
-                kind = 'rectangle' if rectangles else 'polygon'
-                shape = dict(shape_type=kind, group_id=None if rectangles else group, label=NAMES[label], flags={})
                 for a, b, c, d in [(x, y, x + w, y + h)] if rectangles else parts:
-                    is_short = rectangles and number % 2
-                    shapes.append(
-                        dict(shape, points=[[a, b], [c, d]] if is_short else [[a, b], [c, b], [c, d], [a, d]])
-                    )
+                    kind = 'rectangle' if rectangles or a > x else 'polygon'
+                    is_short = kind == 'rectangle' and number % 2
+                    points = [[a, b], [c, d]] if is_short else [[a, b], [c, b], [c, d], [a, d]]
+                    shapes.append(dict(shape, shape_type=kind, points=points))
             content = dict(version='5.5.0', shapes=shapes, imagePath=f'..\\photos\\{number:02}.jpg', imageData=None)
             write(root / split / 'json' / f'{number:02}.json', json.dumps(content))
 

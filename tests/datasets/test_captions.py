@@ -16,6 +16,7 @@ TEXT = 'a.png\ta tree\nb.png\tän house\n'
 TWO = [('a.png', 'a tree'), ('b.png', 'än house')]
 CAPTIONS = (
     ('c.tsv', TEXT.encode(), TWO),
+    ('c.tsv', f'{TEXT}a.png\ta dog\n'.encode(), [*TWO, ('a.png', 'a dog')]),
     ('c.tsv', TEXT.encode('utf-8-sig'), TWO),
     ('c.tsv', TEXT.encode('utf-16'), TWO),
     ('c.tsv', TEXT.encode('utf-16-le'), ('line', 'UTF-8')),
@@ -26,7 +27,7 @@ CAPTIONS = (
     ('c.tsv', TEXT.replace('a.png', 'A.png').encode(), ('1 of 2', 'A.png', "'a.png' exists")),
     ('c.jsonl', b'\xef\xbb\xbf{"image": "a.png", "caption": "a tree"}\r\n\r\n', TWO[:1]),
     ('c.jsonl', '{"image": "a.png", "caption": "é"}'.encode('latin-1'), ('line 1', 'UTF-8')),
-    ('c.json', '[{"image": "a.png", "caption": "a tree"}]'.encode('utf-16'), TWO[:1]),
+    ('c.json', '[{"image": "a.png", "caption": "a tree", "image_id": 1}]'.encode('utf-16'), TWO[:1]),
     ('c.jsonl', b'{"image": "a.png", "caption": ["a tree", " a dog"]}', [TWO[0], ('a.png', 'a dog')]),
     (
         'coco.json',
@@ -54,12 +55,11 @@ def test_captions(tmp_path):
         if isinstance(outcome, list):
             assert read_captions(str(tmp_path / name)) == outcome
             data = CaptionDataset(name, str(tmp_path), dict(img_path='images'))
-            found = [
-                (Path(data[i]['img_path']).relative_to(tmp_path / 'images').name, one)
-                for i in range(len(data))
-                for one in data[i]['gt_caption']
-            ]
-            assert found == outcome
+            samples = [data[place] for place in range(len(data))]
+            paths = [str(Path(sample['img_path']).relative_to(tmp_path / 'images')) for sample in samples]
+            found = list(zip(paths, [sample['gt_caption'] for sample in samples]))
+            images = dict.fromkeys(image for image, _ in outcome)
+            assert found == [(image, [text for other, text in outcome if other == image]) for image in images]
             assert not full_check(cfg, ('train',)).errors
             continue
         told = [full_check(cfg, ('train',)).errors[0].examples[0]]

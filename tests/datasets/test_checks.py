@@ -93,7 +93,7 @@ class ListSource(DataSource):
 
     def check_structure(self, complete):
         self.require(self.ann_file, 'List', os.path.isfile)
-        yield from self.match_classes(self.read_classes(), self.ann_file)
+        yield from self.match_classes(self.read_classes(), f'The names in {self.ann_file}')
         self.entries = [ImageEntry(os.path.join(self.root, name)) for name in read_lines(self.ann_file)]
 
     def check_annotation(self, entry, size, facts):

@@ -112,6 +112,11 @@ def number(name):
     return content(change)
 
 
+def rename_categories(coco):
+    for category, name in zip(coco['categories'], UNSORTED):
+        category['name'] = name
+
+
 def wrap(**wrapper):
     """Put the test dataset into a wrapper."""
 
@@ -221,6 +226,7 @@ nan = float('nan')
 TEST = 'test_dataloader.dataset'
 ONE = ('2017.json: annotation 1 ',)  # how each error of an annotation begins
 VAL = ('val',)
+UNSORTED = ('hat', 'cat', 'dog')
 
 RIGHT = [
     ('nothing', nothing),
@@ -331,6 +337,8 @@ CASES = [
          first(bbox=[4, 8, 1.03, 0.0], area=0.0, segmentation=[[4, 8, 5, 8, 5, 8, 5, 8]]),
          Warned((*ONE, 'and the area 0.0'))),
     Case('an area is 0', first(area=0), Warned((*ONE, 'and the area 0'), 1.0)),
+    Case('names that are not sorted', content(rename_categories), Perfect(),
+         {f'{split}_dataloader.dataset.metainfo.classes': UNSORTED for split in SPLITS}),
     Case('two images by number', nothing, Perfect(), {f'{TEST}.indices': [3, 1]}),
     Case('every image twice', nothing, Perfect(), configure=wrap(type='RepeatDataset', times=2)),
     Case('one dataset of several', nothing, Perfect(), configure=wrap(type='ConcatDataset')),

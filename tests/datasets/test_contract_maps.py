@@ -330,6 +330,7 @@ CASES_OF_MAPS = (
     wrong('a link to nowhere', link('images/{split}/5.png', 'nowhere.png')),
     wrong('no images',
           lambda root, split: shutil.rmtree(root / f'images/{split}') or (root / f'images/{split}').mkdir()),
+    right('names that are not sorted', classes(lambda b: b'hat\ncat\ndog\n'), options=named('hat', 'cat', 'dog')),
     right('classes in UTF-16', classes(lambda b: b.decode().encode('utf-16'))),
     wrong('classes in UTF-16 without a mark', classes(lambda b: b.decode().encode('utf-16-le'))),
     wrong('classes in Latin-1', classes(lambda b: b.replace(b'dog', b'd\xe9g'))),

@@ -31,7 +31,7 @@ from drawn_data import (
     yolo,
 )
 from mmengine.config import Config
-from mmengine.registry import DATASETS, init_default_scope
+from mmengine.registry import DATASETS, HOOKS, init_default_scope
 from PIL import Image
 from test_contract_coco import COCO
 from test_contract_maps import CLASS_FOLDERS
@@ -48,11 +48,13 @@ class Layout:
     labels: tuple[int, ...] = (0, 1, 2)  # of what is drawn as each of the three classes
     options: tuple[str, ...] = ()
     images: int = 12
+    val: int | None = 4  # of them for validation, where the data say
     palette: Any = None  # of the tool
+    told: str = ''  # among what is printed
 
 
-def of_maps(make, classes=('class 0', 'class 1', 'class 2'), labels=(0, 1, 2), images=8, palette=None) -> Layout:
-    return Layout(make, classes, labels, images=images, palette=palette)
+def of_maps(make, classes=('class 0', 'class 1', 'class 2'), labels=(0, 1, 2), images=8, val=None, **more) -> Layout:
+    return Layout(make, classes, labels, images=images, val=val, **more)
 
 
 def yolo_without_val(root: Path) -> None:
@@ -154,6 +156,14 @@ def without_area(file: Path, content: dict) -> None:
         del one['area'], one['iscrowd']
 
 
+def spread_ids(file: Path, content: dict) -> None:
+    """Number categories as COCO does, which has left some out."""
+    for one in content['categories']:
+        one['id'] = 10 * one['id'] + 3
+    for one in content['annotations']:
+        one['category_id'] = 10 * one['category_id'] + 3
+
+
 def move_boxes(file: Path, content: dict) -> None:
     for one in content['annotations']:
         one['bbox'][0] += 5
@@ -162,10 +172,10 @@ def move_boxes(file: Path, content: dict) -> None:
 LAYOUTS = {
     'segmentation': {
         'two folders': of_maps(maps),
-        'splits by folder': of_maps(split_maps, images=9),
+        'splits by folder': of_maps(split_maps, images=9, val=3),
         'one folder, same stem': of_maps(lambda root: maps(root, 'all/{}.jpg', 'all/{}.png')),
         'one folder, a word behind': of_maps(lambda root: maps(root, 'all/{}.png', 'all/{}_mask.png')),
-        'two suffixes': of_maps(mixed_maps),
+        'two suffixes': of_maps(mixed_maps, told='no annotation: 1'),
         'palette': of_maps(lambda root: maps(root, mode='P')),
         'names': of_maps(lambda root: listed_maps(root, NAMES), NAMES),
         'names, none for 0': of_maps(lambda root: listed_maps(root, NAMES[:2]), ('background', *NAMES[:2])),
@@ -185,9 +195,9 @@ LAYOUTS = {
             (0, 2, 1),
             palette=[HUES[place].tolist() for place in (0, 2, 1)],
         ),
-        'Cityscapes': of_maps(cityscapes),
-        'CamVid': of_maps(camvid, ('Void', 'Road', 'Sky'), palette=HUES.tolist()),
-        'masks of Roboflow': of_maps(roboflow_masks, NAMES, images=12),
+        'Cityscapes': of_maps(cityscapes, val=2, told='beside the map of the classes: 20'),
+        'CamVid': of_maps(camvid, ('Void', 'Road', 'Sky'), val=2, palette=HUES.tolist(), told='for testing: 2'),
+        'masks of Roboflow': of_maps(roboflow_masks, NAMES, images=12, val=4),
         'masks of CVAT': of_maps(cvat_masks, NAMES, palette=HUES.tolist()),
         'palette that is one': of_maps(palette_masks, palette=HUES.tolist()),
         'grey in three channels': of_maps(
@@ -197,17 +207,18 @@ LAYOUTS = {
     'boxes': {
         'roboflow': Layout(roboflow),
         'roboflow, masks left out': Layout(lambda root: roboflow(root, True), options=('--task', 'boxes')),
-        'one file, no split': Layout(lambda root: coco(root, 'all.json', 'pictures/deep', range(12))),
+        'one file, no split': Layout(lambda root: coco(root, 'all.json', 'pictures/deep', range(12)), val=None),
         'YOLO': Layout(yolo),
         'YOLO, a folder a split': Layout(lambda root: yolo(root, '{split}/images', '{split}/labels')),
         'YOLO, beside the images': Layout(lambda root: yolo(root, '{split}', '{split}')),
         'YOLO, bare': Layout(lambda root: yolo(root, described=False)),
-        'YOLO, train for val': Layout(yolo_without_val),
+        'YOLO, train for val': Layout(yolo_without_val, val=None),
         'YOLO of CVAT': Layout(obj_data),
         'YOLO of Ultralytics': Layout(ultralytics),
         'YOLO of Label Studio': Layout(label_studio),
         'Pascal VOC': Layout(voc),
         'paths from the file': Layout(named('../{folder}/{name}')),
+        'ids with gaps': Layout(changed(spread_ids)),
         'complete paths': Layout(named('{root}/{folder}/{name}')),
         'paths of Windows': Layout(named('..\\{folder}\\{name}')),
         'LabelMe, rectangles': Layout(lambda root: labelme(root, True)),
@@ -218,12 +229,14 @@ LAYOUTS = {
         'YOLO, polygons': Layout(lambda root: yolo(root, polygon=True)),
         'LabelMe': Layout(labelme),
         'no area': Layout(changed(without_area, True)),
-        'boxes beside their outlines': Layout(changed(move_boxes, True)),
+        'boxes beside their outlines': Layout(
+            changed(move_boxes, True), told='24 objects have a box beside their outline, whose extent is taken'
+        ),
     },
     'classes': {
-        'no split': Layout(class_folders, images=18),
-        'train and val': Layout(lambda root: class_folders(root, 'train', 'val'), images=36),
-        'train and test': Layout(lambda root: class_folders(root, 'train', 'test'), images=36),
+        'no split': Layout(class_folders, images=18, val=None),
+        'train and val': Layout(lambda root: class_folders(root, 'train', 'val'), images=36, val=18),
+        'train and test': Layout(lambda root: class_folders(root, 'train', 'test'), images=36, val=18),
     },
 }
 LOADS: dict[str, list[dict]] = {
@@ -235,16 +248,21 @@ LOADS: dict[str, list[dict]] = {
 
 
 @pytest.mark.parametrize(('task', 'name'), [(task, name) for task, layouts in LAYOUTS.items() for name in layouts])
-def test_what_was_drawn_is_found_accepted_and_read(task, name, tmp_path, monkeypatch):
+def test_what_was_drawn_is_found_accepted_and_read(task, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     layout = LAYOUTS[task][name]
     layout.make(Path('data'))
     assert main(['new', 'data', '--model', 'mini', '--iters', '20', *layout.options]) == 0  # which checks the data
+    assert layout.told in capsys.readouterr().out
     cfg = Config.fromfile('data.py')
     assert cfg.classes == layout.classes
     assert task != 'segmentation' or cfg.train_dataloader.dataset.metainfo.get('palette') == layout.palette
-    assert 'roi_head' not in cfg.model or ('mask_head' in cfg.model.roi_head) == (task == 'masks')
     init_default_scope(cfg.default_scope)
+    if 'roi_head' in cfg.model:
+        assert ('mask_head' in cfg.model.roi_head) == (task == 'masks')
+        assert cfg.model.train_cfg.rcnn.sampler.num == 64, 'two objects an image'
+        stop = HOOKS.build(cfg.custom_hooks[0])
+        assert not any(stop._check_stop_condition(rising)[0] for rising in np.linspace(0, 0.2, 20)), 'AP rises slowly'
     paths = []
     for split in ('train', 'val'):
         pipeline = [dict(type='LoadImageFromFile'), *LOADS[task]]
@@ -258,6 +276,7 @@ def test_what_was_drawn_is_found_accepted_and_read(task, name, tmp_path, monkeyp
             else:
                 (CLASS_FOLDERS if task == 'classes' else COCO).require_learnt(sample)
     assert len(paths) == len({*paths}) == layout.images
+    assert layout.val in (None, len(dataset))
     assert task != 'segmentation' or all(Path(path).is_symlink() for path in paths)
     for file in Path('data_data').glob('*.json') if name == 'no area' else ():
         annotations = json.loads(file.read_text())['annotations']

@@ -31,15 +31,17 @@ def test_retarget_coco(tmp_path):
     for split in ('train', 'val'):
         edit_json(annotations_of(tmp_path, split), lambda content: content['categories'].reverse())
     cfg = coco_config('data/coco', None, 80)
+    cfg.train_dataloader.dataset = dict(type='RepeatDataset', times=2, dataset=cfg.train_dataloader.dataset)
+    cfg.test_evaluator = [cfg.test_evaluator]
     cfg.val_evaluator.outfile_prefix = 'data/coco2017/results'  # another folder, whose name only begins like it
     changes = '\n'.join(retarget_data(cfg, tmp_path))
     assert cfg.val_evaluator.outfile_prefix == 'data/coco2017/results'
     assert 'roi_head.bbox_head.num_classes: 80 -> 3' in changes and f'data/coco -> {tmp_path}' in changes
     assert cfg.model.roi_head.mask_head[0].num_classes == 3 and cfg.model.rpn_head.num_classes == 1
     assert cfg.model.roi_head.semantic_head.num_classes == 183, 'of maps of stuff'
-    assert cfg.val_evaluator.ann_file == cfg.test_evaluator.ann_file == str(annotations_of(tmp_path, 'val'))
+    assert cfg.val_evaluator.ann_file == cfg.test_evaluator[0].ann_file == str(annotations_of(tmp_path, 'val'))
     check_data(cfg)
-    dataset = build(cfg)
+    dataset = build(cfg).dataset
     assert dataset.metainfo['classes'] == NAMES[::-1] and len(dataset.metainfo['palette']) == 3
     labels = [instance['bbox_label'] for instance in dataset.get_data_info(0)['instances']]
     stored = json.loads(annotations_of(tmp_path, 'train').read_text())['annotations']

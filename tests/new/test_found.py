@@ -181,7 +181,7 @@ def test_a_category_without_objects_is_no_class(tmp_path):
 def test_what_a_raster_calls_no_data_is_not_learnt_unless_its_owner_names_it(dtype, nothing, named, learnt, tmp_path):
     drawn = {number: np.where(regions(number) == 0, nothing, regions(number)).astype(dtype) for number in range(8)}
     for number, values in drawn.items():
-        photo(tmp_path / f'data/images/{number}.tif')
+        photo(tmp_path / f'data/images/{number}.tif', values.shape[::-1])
         (tmp_path / 'data/labels').mkdir(exist_ok=True)
         tags = TiffImagePlugin.ImageFileDirectory_v2()
         tags[42113] = f'{nothing} '

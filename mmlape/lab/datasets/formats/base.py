@@ -330,7 +330,12 @@ class DataSource:
         yield from ()
 
     def match_classes(self, names: Sequence[str], where: str) -> Iterator[DataIssue]:
-        """Compare the class names of the data with the config's, which may be a selection in some formats."""
+        """Compare the class names of the data with the config's, which may be a selection in some formats.
+
+        Args:
+            names: Of the data.
+            where: What has them, in the plural: a message begins with it.
+        """
         if self.classes is None or tuple(names) == self.classes:
             return
         extra = [name for name in names if name not in self.classes]
@@ -355,7 +360,9 @@ class DataSource:
 def _near(path: str) -> str:
     """Return the remark that a file or folder of almost this name exists; '' without any."""
     folder, name = os.path.split(path.rstrip('/'))
-    return other_form(name, {*os.listdir(folder)} - {name}) if os.path.isdir(folder) else ''
+    if not os.path.isdir(folder):
+        return ''
+    return other_form(name, (other for other in os.listdir(folder) if other != name))
 
 
 def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:

@@ -145,7 +145,8 @@ class CocoSource(DataSource):
             yield error('boxes without masks', f'Annotation file {path} {WITHOUT_MASKS}')
         labels = {category['id']: label for label, category in enumerate(coco['categories'])}
         images = {record['id']: record for record in coco['images']}
-        train, as_it_is = self.split == 'train', not all(getattr(cls, 'any_ids', False) for cls, _ in metrics)
+        train = self.split == 'train'
+        as_it_is = not all(getattr(cls, 'any_ids', False) for cls, _ in metrics)
         find = partial(find_defect, labels=labels, images=images, with_mask=with_mask and masked, train=train)
         yield from _find_other_form(annotations, images, path)
         defects = [find(annotation, as_it_is=as_it_is) for annotation in annotations]
@@ -188,7 +189,8 @@ class CocoSource(DataSource):
         """Return the ids of the images with objects to learn or to evaluate, and why others are left out."""
         names = self.classes or self.summary.classes
         wanted = {category['id'] for category in coco['categories'] if category['name'] in names}
-        images, left_out, train = set(), Counter[str](), self.split == 'train'
+        images, left_out = set(), Counter[str]()
+        train = self.split == 'train'
         for annotation, defect in zip(coco['annotations'], defects):
             if annotation.get('category_id') not in wanted:
                 left_out['of classes that the config does not have'] += 1

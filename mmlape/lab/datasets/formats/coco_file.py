@@ -133,13 +133,11 @@ def read_coco(path: str) -> dict[str, Any]:
 
 def require_form(content: Any, path: str) -> None:
     """Raise DataError unless what a JSON file holds is of COCO's form; complete ``annotations``."""
-    if not isinstance(content, dict):
-        raise DataError(
-            f'Annotation file {path} is not of COCO form: a {type(content).__name__}, as a file of predictions is a '
-            'list, not an object with "images", "annotations" and "categories".'
-        )
-    content.setdefault('annotations', [])
     start = f'Annotation file {path} is not of COCO form:'
+    if not isinstance(content, dict):
+        kind = 'a list, as files of predictions are' if isinstance(content, list) else f'a {type(content).__name__}'
+        raise DataError(f'{start} it is {kind}, not an object with "images", "annotations" and "categories".')
+    content.setdefault('annotations', [])
     for key, fields in FIELDS.items():
         records = content.get(key)
         if not isinstance(records, list) or not {*map(type, records)} <= {dict}:

@@ -191,7 +191,7 @@ class SegmentationSource(DataSource):
         known = self.class_metainfo
         listed = self.read_classes()
         if listed is not None:
-            yield from self.match_classes(listed, self.class_list)
+            yield from self.match_classes(listed, f'The names in {self.class_list}')
         if not self.classes:
             raise DataError(f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).')
         # ids refer to all of them where a dataset selects some

@@ -170,16 +170,17 @@ def read_options(root: str | Path) -> SceneOptions:
 
 
 def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
-    rows, categories = [], [(name, 'digit') for name in DIGIT_NAMES]
+    rows = []
+    categories = [(name, 'digit') for name in DIGIT_NAMES]
     border = max(1, round(BORDER * min(options.reference)))
     description = 'Scanned digits on photographs, made by mmlape'
     scale = dict(drawn_for=options.drawn_for, grid=options.grid)
     for split, count in (('train', options.train), ('val', options.val)):
-        rng, track_of = options.generator(f'{split} scenes'), track(range(count), f'{split} scenes')
+        rng = options.generator(f'{split} scenes')
         drawn = scenes.draw(split, rng, options.size, options.scene_digits, options.digit_size, (0.5, 1.0), **scale)
         described = (
             scene._replace(captions=scenes.describe(scene), about=dict(photograph=PHOTOGRAPHS[scene.photograph]))
-            for _, scene in zip(track_of, drawn)
+            for _, scene in zip(track(range(count), f'{split} scenes'), drawn)
         )
         rows += write_scenes(root, split, described, categories, ADE_CLASSES, border, description)
     (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
@@ -202,10 +203,12 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         count = options.digits
         if split != 'train':
             count = max(len(DIGIT_NAMES), options.digits // TRAIN_CROPS_PER_VAL_CROP)
-        folder, rng = root / 'digits' / split, options.generator(f'{split} digits')
+        folder = root / 'digits' / split
+        rng = options.generator(f'{split} digits')
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
-        drawn = scenes.draw(split, rng, (options.crop,) * 2, (1, 1), (least, most), (0.5 / cells, 1 / cells))
+        size = (options.crop, options.crop)
+        drawn = scenes.draw(split, rng, size, (1, 1), (least, most), (0.5 / cells, 1 / cells))
         for number, scene in zip(track(range(count), f'{split} digits'), drawn):
             (digit,) = scene.things
             file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.source["scan"]:04d}.png'
@@ -224,7 +227,8 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
     for name in VTAB_SETS if options.vtab else ():
         folder, lines = root / 'vtab' / name, {}
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
-        counts, sides = (1, 4 if name == 'counts' else 1), (largest - 2, largest)
+        counts = (1, 4 if name == 'counts' else 1)
+        sides = (largest - 2, largest)
         for split, (scans_of, divisor) in splits.items():
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []

@@ -84,7 +84,8 @@ class ObjectOptions(SceneOptions):
 
     def write(self, root: Path) -> list[dict]:
         """See `SceneOptions.write`: `coco/` and `ade/`."""
-        rows, found = [], find_stamps(self.stamps)
+        rows = []
+        found = find_stamps(self.stamps)
         for split, count in (('train', self.train), ('val', self.val)):
             rng = self.generator(f'{split} objects')
             stamps, photographs = sample_stamps(found, split, rng), read_photographs(split)

@@ -113,7 +113,8 @@ def draw_background(
     photograph = int(rng.integers(len(PHOTOGRAPHS)))
     part = read_photograph(PHOTOGRAPHS[photograph])
     largest = min(have / side for have, side in zip(part.shape, drawn_for or size))
-    scale, places = largest * rng.uniform(*share), []
+    scale = largest * rng.uniform(*share)
+    places = []
     for side, have in zip(size, part.shape):
         wanted = max(1, int(side * scale))
         starts = have - wanted + 1 if wanted <= have else 2 * have
@@ -210,8 +211,9 @@ def put_digits(
     rows: int,
     columns: int,
 ) -> list[Thing]:
-    """Paint digits into an image (H, W, 3), in place, one for each of its cells at most."""
-    size, digits = image.shape[:2], []
+    """Paint digits into an image (H, W, 3), in place, each in a cell of its own, and return them."""
+    size = image.shape[:2]
+    digits = []
     cells = rng.permutation(rows * columns)[:count]
     for cell in cells:
         label, scan, pixels = next(scans)

@@ -147,8 +147,8 @@ def write_scenes(
     """
     from PIL import Image
 
-    photos, maps = root / 'coco' / f'{split}2017', root / 'ade' / 'images' / ADE_SPLITS[split]
-    labels, annotations = root / 'ade' / 'annotations' / ADE_SPLITS[split], root / 'coco' / 'annotations'
+    photos, annotations = root / 'coco' / f'{split}2017', root / 'coco' / 'annotations'
+    maps, labels = (root / 'ade' / kind / ADE_SPLITS[split] for kind in ('images', 'annotations'))
     for folder in (photos, annotations, maps, labels):
         folder.mkdir(parents=True, exist_ok=True)
     records, objects, captions = [], [], []
@@ -162,9 +162,15 @@ def write_scenes(
         for text in scene.captions:
             captions.append(dict(id=len(captions) + 1, image_id=number, caption=text))
         for thing in scene.things:
-            box = list(cv2.boundingRect(thing.mask.astype(np.uint8)))
-            fields = dict(id=len(objects) + 1, image_id=number, category_id=thing.label + 1, bbox=box)
-            fields |= dict(area=int(thing.mask.sum()), iscrowd=0, segmentation=encode_polygons(thing.mask))
+            fields = dict(
+                id=len(objects) + 1,
+                image_id=number,
+                category_id=thing.label + 1,
+                bbox=list(cv2.boundingRect(thing.mask.astype(np.uint8))),
+                area=int(thing.mask.sum()),
+                iscrowd=0,
+                segmentation=encode_polygons(thing.mask),
+            )
             objects.append(dict(fields, **thing.source))
         behind = len(categories) + scene.photograph
         label_map = Image.fromarray(draw_labels((height, width), scene.things, behind, border))
@@ -174,10 +180,8 @@ def write_scenes(
     content: dict[str, Any] = dict(info=dict(description=description), images=records)
     if captions:
         (annotations / f'captions_{split}2017.json').write_text(json.dumps(content | dict(annotations=captions)))
-    named = enumerate(categories, 1)
-    content |= dict(
-        annotations=objects, categories=[dict(id=i, name=one, supercategory=group) for i, (one, group) in named]
-    )
+    named = [dict(id=number, name=one, supercategory=group) for number, (one, group) in enumerate(categories, 1)]
+    content |= dict(annotations=objects, categories=named)
     (annotations / f'instances_{split}2017.json').write_text(json.dumps(content))
     counts = dict(images=len(records), objects=len(objects))
     folders = ('COCO', photos), ('ADE20K', maps)
