@@ -60,7 +60,8 @@ def open_model(
     """Build the backbone that an argument of the command line means, in evaluation mode.
 
     Return its name with it, and its config if there is one. The name is the config's and the checkpoint's,
-    'deit-tiny_4xb256-300e_in1k, epoch_5', or 'untrained' for that.
+    'deit-tiny_4xb256-300e_in1k, epoch_5', 'untrained' for initial values, and the config's alone for weights that it
+    names.
 
     Args:
         text: ``CONFIG``, ``CHECKPOINT``, ``CONFIG@CHECKPOINT``, or the folder of a run.

@@ -12,12 +12,13 @@ from PIL import Image
 
 from mmlape.errors import DataError
 from mmlape.lab.config.config_file import load_config
+from mmlape.lab.datasets.folders import IMAGE_SUFFIXES, READ_SUFFIXES
 from mmlape.lab.inference.images import Preparation, files_of, find_images, to_array
 from mmlape.lab.inference.prediction import Model
 from mmlape.lab.inference.results import map_names
 
 HEIGHT, WIDTH = 40, 56
-SUFFIXES = ('.png', '.jpg', '.tif', '.bmp', '.webp', '.gif', '.ppm', '.pgm')
+SUFFIXES = ('.png', '.jpg', '.tif', '.bmp', '.webp', '.gif', '.ppm', '.pgm', '.jfif', '.jp2', '.avif')
 
 
 def pixels(channels, largest=255):
@@ -89,7 +90,7 @@ def test_a_file_and_its_image_of_pillow_are_what_training_reads(tmp_path):
         expected = np.asarray(opened)[..., :3] if is_multiplied else read[..., ::-1]
         assert (to_array(file) == expected).all()
         compared.add((opened.mode, file.suffix))
-        if opened.mode in ('CMYK', 'YCbCr', 'LAB'):
+        if opened.mode in ('CMYK', 'YCbCr', 'LAB') or file.name == 'YCbCr.jp2':
             continue  # which are Pillow's, or none
         # two libraries read 16 bits as 8 up to rounding
         levels = 1 if file.stem == 'deep' else 0
@@ -190,14 +191,23 @@ def test_what_is_no_image_is_one_line(model, tmp_path):
 
 
 def test_the_images_of_a_folder(tmp_path):
-    """In folders below, with suffixes in capitals, without what is hidden."""
+    """In folders below, with suffixes in capitals, without what is hidden, or is known not to be read."""
     names = ['a.JPG', 'b/A.PNG', 'b/c/a.Tiff', 'b/c/a.png.jpeg']
-    for name in [*names, '._a.jpg', '.cache/a.jpg', 'b/.ipynb_checkpoints/a.png', 'notes.txt', 'a.mp4']:
+    names += [f'c/a{suffix}' for suffix in sorted(SUFFIXES)]
+    for name in [*names, '._a.jpg', '.cache/a.jpg', 'b/.ipynb_checkpoints/a.png', 'notes.txt', 'a.mp4', 'c/a.heic']:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / 'folder.png').mkdir()
     assert [path.relative_to(tmp_path).as_posix() for path in files_of(tmp_path)] == names
     assert list(find_images([str(tmp_path), tmp_path / 'a.JPG'])) == [*files_of(tmp_path), tmp_path / 'a.JPG']
+
+
+@pytest.mark.parametrize('suffix', ['.HEIC', *(suffix for suffix in IMAGE_SUFFIXES if suffix not in READ_SUFFIXES)])
+def test_a_folder_of_images_that_cannot_be_read_says_so_where_they_are_read(model, tmp_path, suffix):
+    (tmp_path / f'a{suffix}').write_bytes(b'what no library knows')
+    (tmp_path / 'notes.txt').touch()
+    with pytest.raises(DataError, match=rf'a{suffix} cannot be read'):
+        model.predict(tmp_path)
 
 
 NAMES = (

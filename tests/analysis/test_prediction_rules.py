@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from each import each
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 from PIL import Image
@@ -14,6 +16,7 @@ from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.lab.inference.drawing import resized
+from mmlape.lab.inference.images import to_array
 from mmlape.lab.inference.predicted_files import predict_files
 from mmlape.lab.inference.prediction import Model
 from mmlape.lab.inference.results import Detection
@@ -44,7 +47,7 @@ class Preparation:
     smallest = 1
 
     def of_file(self, path):
-        return self.of_array(np.asarray(Image.open(path).convert('RGB')))
+        return self.of_array(to_array(path))
 
     def of_array(self, image):
         return dict(inputs=torch.from_numpy(image.transpose(2, 0, 1).copy()))
@@ -105,33 +108,38 @@ def _without_masks(sample):
     return sample
 
 
-@pytest.mark.parametrize('tile', [None, WIDTH])
-def test_skipped_images_are_told_and_others_are_predicted_on(tile, tmp_path):
-    """Whichever tile of an image cannot be predicted on, the image is skipped."""
-    images = tmp_path / 'images'
+def test_skipped_images_are_told_and_others_are_predicted_on(tmp_path):
+    """Whichever tile of an image fails, the image is skipped; the files of images in one tile are those without."""
+    images, names = tmp_path / 'images', ['a.png', 'c.png']
     images.mkdir()
     for name in ('a.png', 'b.PNG', 'c.png'):
         image = scene()
-        image[0, 0] = 7 * (name == 'b.PNG')
+        image[-1, -1] += name == 'b.PNG'
         Image.fromarray(image).save(images / name, 'PNG')
+    (images / 'd.png').write_bytes(b'no image')
 
     class Broken(Preparation):
         def of_array(self, image):
-            if image[0, 0, 0] == 7:
+            if image[-1, -1, 0] == 121:
                 raise DataError('too small')
             return super().of_array(image)
 
-    finder = Finder()
+    finder, texts = Finder(), {}
     finder.preparation = Broken()
-    for batch_size in (1, 2, 5):
-        out = tmp_path / f'out {batch_size}'
+    for tile, batch_size in each(product((None, WIDTH, 20), (1, 2, 5))):
+        out = tmp_path / f'out {tile} {batch_size}'
         done, skipped = predict_files(Model(finder), images, out, batch_size=batch_size, tile=tile)
-        assert (done, skipped) == (2, [(images / 'b.PNG', f'{images}/b.PNG: too small')])
-        content = json.loads((out / 'predictions.json').read_text())
-        assert [(image['id'], image['file_name']) for image in content['images']] == [(1, 'a.png'), (2, 'c.png')]
-        assert [row['image_id'] for row in content['annotations']] == [1, 1, 2, 2]
-        assert [row['id'] for row in content['annotations']] == [1, 2, 3, 4]
-        assert sorted(path.name for path in (out / 'overlays').iterdir()) == ['a.png', 'c.png']
+        assert done == 2 and skipped[0] == (images / 'b.PNG', f'{images}/b.PNG: too small')
+        assert [path for path, _ in skipped[1:]] == [images / 'd.png'] and skipped[1][1].count('d.png') == 1
+        texts[tile, batch_size] = (out / 'predictions.json').read_text()
+        content = json.loads(texts[tile, batch_size])
+        assert [(image['id'], image['file_name']) for image in content['images']] == [*enumerate(names, 1)]
+        counts = [len(found.names) for found in model.predict([images / name for name in names], tile=tile)]
+        assert [row['image_id'] for row in content['annotations']] == [1] * counts[0] + [2] * counts[1]
+        assert [row['id'] for row in content['annotations']] == [*range(1, sum(counts) + 1)]
+        assert all(row['segmentation']['size'] == [HEIGHT, WIDTH] for row in content['annotations'])
+        assert sorted(path.name for path in (out / 'overlays').iterdir()) == names
+    assert len({*texts.values()}) == 2 and texts[None, 1] == texts[WIDTH, 5] != texts[20, 1]
 
 
 def test_a_stream_is_read_no_further_than_a_batch():

@@ -1,9 +1,12 @@
 """What layers see of the PE, against what attention received in a forward pass; the numbers, against NumPy."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from checkpoint_helpers import run_file
+from each import each
 from model_helpers import cvt, randomise, vit
 from scipy.stats import spearmanr
 
@@ -81,6 +84,25 @@ def test_a_foreign_checkpoint_of_a_model_with_a_name(tmp_path):
         open_model(str(path))
     opened = open_model(str(path), grid=(2, 6))[1]
     torch.testing.assert_close(pe_table(opened, (2, 6)), pe_table(model, (2, 6)))
+
+
+def test_a_name_says_untrained_of_initial_values_alone(tiny_arch, tmp_path, monkeypatch):
+    """``none`` is no checkpoint beside what the config names itself."""
+    monkeypatch.chdir(tmp_path)
+    torch.save(dict(state_dict=(source := vit(arch=tiny_arch)).state_dict()), 'w.pth')
+    fields = f"type='mmlape.VisionTransformer', arch={tiny_arch}, img_size=32, patch_size=8"
+    for name, more in (('plain', ''), ('named', ", init_cfg=dict(type='Pretrained', checkpoint='w.pth')")):
+        Path(f'{name}.py').write_text(f'model = dict(backbone=dict({fields}{more}))\n')
+    for text, untrained, name in each((
+        ('plain.py', False, 'plain, untrained'), ('plain.py@none', False, 'plain, untrained'),
+        ('plain.py@w.pth', False, 'plain, w'), ('named.py', False, 'named'), ('named.py@none', False, 'named'),
+        ('named.py', True, 'named, untrained'), ('named.py@none', True, 'named, untrained'),
+        ('named.py@w.pth', True, 'named, w'),
+    )):  # fmt: skip
+        opened = open_model(text, untrained=untrained)
+        assert opened.name == name
+        is_loaded = torch.equal(opened.model.pos_embed, source.pos_embed)
+        assert is_loaded == ('untrained' not in name)
 
 
 # ---------------------------------------------------------------- the command

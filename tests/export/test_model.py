@@ -37,7 +37,7 @@ from mmlape.lab.config.config_file import load_config
 from mmlape.lab.export.graphs import Graph, exported_model
 from mmlape.lab.export.graphs.operators import best_boxes, translations
 from mmlape.lab.export.graphs.segmentor import ExportedSegmentor
-from mmlape.lab.export.writing import Form
+from mmlape.lab.export.writing import Form, size_on_disk
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.lab.inference.evaluator import test as evaluate
 from mmlape.lab.inference.prediction import init_model, load, predict_batch
@@ -365,6 +365,8 @@ def test_large_values_are_in_a_file_beside_the_graph(exported, tmp_path, monkeyp
     save_graph(onnx.load(path), large)
     data = tmp_path / 'large.onnx.data'
     assert data.stat().st_size > 9 * large.stat().st_size / 10
+    assert size_on_disk(large) == data.stat().st_size + large.stat().st_size
+    assert size_on_disk(path) == path.stat().st_size
     assert torch.equal(Graph(large)(images)[0], Graph(path)(images)[0])
     data.rename(tmp_path / 'other')
     for link in (False, True):

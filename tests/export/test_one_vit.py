@@ -13,6 +13,7 @@ from each import each
 from timm.layers import PatchEmbed
 
 from mmlape.cli import main
+from mmlape.console.terminal import file_size
 from mmlape.errors import ConfigError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.inference.prediction import init_model, predict_batch
@@ -104,10 +105,11 @@ def test_logits_are_those_of_each_model_alone_to_the_bit(backbone, tmp_path, pas
         assert torch.equal(predict_batch(models['b'], inputs)[1].seg_logits.data, alone[1])
 
 
-def test_one_graph_has_the_outputs_of_each_model_and_one_vit(case, tmp_path):
+def test_one_graph_has_the_outputs_of_each_model_and_one_vit(case, tmp_path, capsys):
     _, folder, images = case
     models, graph = [str(folder / 'a.pth'), str(folder / 'b.pth')], tmp_path / 'model.onnx'
     assert main(['export-onnx', *models, '--size', '32', '--out', str(tmp_path)]) == 0
+    assert f'wrote {graph}: one image of 32 x 32, {file_size(graph.stat().st_size)}; ' in capsys.readouterr().out
     content = onnx.load(graph).graph
     assert [output.name for output in content.output] == ['a/logits', 'b/logits']
     assert sum(node.op_type == 'Softmax' for node in content.node) == 2  # one for each layer of the ViT

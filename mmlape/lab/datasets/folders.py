@@ -13,11 +13,12 @@ import numpy as np
 
 from mmlape.errors import DataError
 
-# of images, whether or not the backends read them
-IMAGE_SUFFIXES = (
-    '.jpg', '.jpeg', '.jfif', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm',
-    '.avif', '.heic', '.heif', '.jp2', '.tga', '.pcx', '.sgi', '.ico', '.dds',
+# of images that OpenCV reads, by which they are loaded
+READ_SUFFIXES = (
+    '.jpg', '.jpeg', '.jfif', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm', '.avif', '.jp2',
 )  # fmt: skip
+# of images, whether or not the backends read them
+IMAGE_SUFFIXES = (*READ_SUFFIXES, '.heic', '.heif', '.tga', '.pcx', '.sgi', '.ico', '.dds')
 # beside those that begin with a dot
 PROGRAMS_FOLDERS = ('__MACOSX', '__pycache__', '@eaDir', '$RECYCLE.BIN', 'lost+found')
 # by which Windows' programs begin a text

@@ -223,12 +223,13 @@ def compare(model: nn.Module, path: str | Path, form: Form, name: str = '') -> f
     """
     graph, largest = Graph(path, name), 0.0
     is_empty = isinstance(model, Exported)
+    measure = model.difference if isinstance(model, Exported) else largest_difference
     counts = ANY_BATCH if form.batch is None else (form.batch,) * (2 if form.batch == 1 else 1)
     for seed, count in enumerate(counts, 1):
         images = _images(model, form.size, seed, count)
         ours = [value.numpy() for value in _outputs(model, images)]
         theirs = graph.run(images)
-        apart = (model.difference if isinstance(model, Exported) else largest_difference)(ours, theirs)
+        apart = measure(ours, theirs)
         _check(apart, form.tolerance, 'PyTorch')
         if isinstance(model, Exported):
             is_empty &= model.is_empty(theirs)
@@ -238,8 +239,9 @@ def compare(model: nn.Module, path: str | Path, form: Form, name: str = '') -> f
             _check(model.difference_of_predicted(predicted, theirs), form.tolerance, what)
         largest = max(largest, apart)
     if is_empty:
+        called = f'model {name}'.strip()
         log(
-            'the model finds no two objects in any of the random images on which the graph was '
+            f'the {called} finds no two objects in any of the random images on which the graph was '
             'compared with PyTorch: --check DIR compares them on images of yours',
             logging.WARNING,
         )

@@ -97,8 +97,8 @@ def _with_objects(
     boxes = torch.as_tensor(getattr(objects.bboxes, 'tensor', objects.bboxes))
     boxes = boxes.reshape(-1, 4).double().numpy().copy()
     boxes *= np.tile((width / size[1], height / size[0]), 2)
-    places = np.asarray(objects.labels).tolist()
-    inks = [colours[label] for label in places]
+    kinds = np.asarray(objects.labels).tolist()
+    inks = [colours[kind] for kind in kinds]
     order = np.argsort(-(boxes[:, 2:] - boxes[:, :2]).prod(1), kind='stable')
     if 'masks' in objects:
         image = _with_masks(image, size, getattr(objects.masks, 'masks', objects.masks), inks, boxes, order)
@@ -108,16 +108,16 @@ def _with_objects(
     if not labels:
         return image, {}
     scores = [f' {score:.2f}' for score in objects.scores.tolist()] if 'scores' in objects else [''] * len(boxes)
-    texts = [f'{classes[label]}{score}' for label, score in zip(places, scores)]
+    texts = [f'{classes[kind]}{score}' for kind, score in zip(kinds, scores)]
     font = font_of(image)
     sizes = np.array([_extent(text, font) for text in texts]).reshape(-1, 2)
     spots = place_labels(boxes, sizes, (height, width), line)
     canvas = Image.fromarray(image)
     draw = ImageDraw.Draw(canvas)
     named = {}
-    for text, ink, spot, label in zip(texts, inks, spots, places):
+    for text, ink, spot, kind in zip(texts, inks, spots, kinds):
         if spot is None:
-            named[classes[label]] = ink
+            named[classes[kind]] = ink
         else:
             draw.rectangle((*spot[:2], spot[2] - 1, spot[3] - 1), ink)
             draw.text((spot[0] + font.size // 4, spot[1]), text, _contrast(ink), font)

@@ -18,30 +18,32 @@ from torch import Tensor
 from mmlape.checkpoint.closed_world import as_now
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.config.stored_config import preprocessor_of
+from mmlape.lab.datasets.folders import IMAGE_SUFFIXES, READ_SUFFIXES, is_image
 from mmlape.lab.datasets.transforms import LoadImageFromFile, patch_size
 from mmlape.lab.registry import TRANSFORMS, class_of
 
-SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm')
-"""By which images are found in a folder."""
 ImageLike: TypeAlias = str | Path | np.ndarray | Image.Image
 """An image file, an array (H, W, 3), RGB, or (H, W), grey, or an image of Pillow."""
 
 
 def files_of(folder: str | Path) -> list[Path]:
-    """Return the images in a folder and those below it, sorted, without hidden ones; DataError if there are none."""
+    """Return the images in a folder and those below it, sorted, without hidden ones; DataError if there are none.
+
+    Beside others, those are left out whose name tells that they cannot be read, such as .heic.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f'{folder}: there is no such folder of images')
     found = sorted(
         path
         for path in folder.rglob('*')
-        if path.suffix.lower() in SUFFIXES
+        if is_image(path.name)
         and not any(part.startswith('.') for part in path.relative_to(folder).parts)
         and path.is_file()
     )
     if not found:
-        raise DataError(f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}')
-    return found
+        raise DataError(f'{folder}: no images in this folder; their names end with {", ".join(IMAGE_SUFFIXES)}')
+    return [path for path in found if path.suffix.lower() in READ_SUFFIXES] or found
 
 
 def find_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[ImageLike]:

@@ -11,12 +11,11 @@ A frame is drawn from its line. So a run that was killed resumes: frames that ha
 model. OpenCV reads and writes videos where it can, else PyAV, as the library supervision decides.
 """
 
-import contextlib
 import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -156,7 +155,7 @@ def is_clip(path: str | Path) -> bool:
     """
     if not os.path.isfile(path) or cv2.haveImageReader(str(path)):
         return False
-    with contextlib.suppress(OSError), Image.open(path) as image:
+    with suppress(OSError), Image.open(path) as image:
         image.load()
         return False
     with open(path, 'rb') as file:
@@ -285,7 +284,7 @@ def _write_video(path: Path, fps: float, frames: Iterator[np.ndarray]) -> None:
     # four digits: MPEG-4 knows no finer fraction of a second
     info = VideoInfo(first.shape[1], first.shape[0], float(f'{fps:.4g}'))
     with atomic_path(path) as partial:
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             try:
                 sink = stack.enter_context(VideoSink(str(partial), info))
             except Exception as error:  # of no common base

@@ -251,7 +251,8 @@ def model_of(trained: Trained, device: str | None = None) -> Model:
     """Build what a user has named."""
     checkpoint = trained.weights()
     with trained.building():
-        return Model(init_model(trained.config, trained.file or Graph(checkpoint), device), Path(checkpoint))
+        module = init_model(trained.config, trained.file or Graph(checkpoint), device)
+    return Model(module, Path(checkpoint))
 
 
 def init_model(config: Config, checkpoint: OpenedFile | Graph | None, device: str | None = None) -> nn.Module:
