@@ -136,7 +136,7 @@ def test_what_is_trained_in_the_layers_is_named():
     for name, changes, trained in (
         ('pyramid', dict(frozen_stages=3), r'blocks\.3\.'),
         ('adapter', dict(vit=SMALL), r'vit\.patch_embed'),
-        ('own', dict(final_norm=True), r'norm\.weight'),
+        ('own', dict(final_norm=True), r'frozen but for norm\.weight, norm\.bias; '),
     ):
         model, samples = built(name, **changes)
         with pytest.raises(ConfigError, match=trained):

@@ -117,8 +117,10 @@ def rates(parts, length):
 def test_the_rates_have_the_same_course(parts):
     loop = dict(type='IterBasedTrainLoop', max_iters=1000, val_interval=10, val_begin=30, dynamic_intervals=[(50, 5)])
     saving = dict(checkpoint=dict(by_epoch=False, interval=20))
-    long = Config(dict(train_cfg=loop, param_scheduler=copy.deepcopy(parts), default_hooks=saving))
+    of_epochs = dict(type='MultiStepLR', by_epoch=True, milestones=[6])
+    long = Config(dict(train_cfg=loop, param_scheduler=copy.deepcopy([*parts, of_epochs]), default_hooks=saving))
     stretch(Recipe.of(long), 2)
+    assert long.param_scheduler.pop() == of_epochs
     assert long.default_hooks.checkpoint.interval == 40
     assert long.train_cfg == dict(loop, max_iters=2000, val_interval=20, val_begin=60, dynamic_intervals=[(100, 10)])
     cfg = Config(dict(train_cfg=dict(max_iters=1000), param_scheduler=parts))

@@ -104,6 +104,7 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
     status, printed = command(capsys, *words)
     assert status == 1 and f'config file: {config} -> {other}; ' in printed
     assert 'config: custom_hooks.0.type "Trouble" -> nothing' in printed
+    assert not list(tmp_path.iterdir()), 'nothing is written'
     best = next(whole[0].glob('best_*.pth'))
     with pytest.raises(CheckpointError, match='no optimizer: give a checkpoint named iter_N'):
         open_resumable(best)

@@ -90,6 +90,7 @@ def test_the_seeds_of_an_arm_are_its_own_and_those_planned(tmp_path):
         ({'checkpoint': {'name': 'deit.pth', 'sha256': 'd' * 64}}, 'checkpoint: .*cccccccc.* -> .*dddddddd'),
         ({'code': {'version': '0.3.0', 'source': 'x' * 64, 'commit': None}}, 'code: mmlape 0.2.0 -> 0.3.0'),
         ({'stack': {**synthetic.STACK, 'torch': '2.12.0'}}, 'stack: torch 2.11.0 -> 2.12.0'),
+        ({'stack': {**synthetic.STACK, 'new': '1'}}, 'stack: new none -> 1'),
     ],
 )
 def test_runs_that_differ_in_what_must_be_equal_are_not_averaged(arm, change, words):

@@ -264,6 +264,7 @@ def test_a_band_is_mean_and_deviation_at_common_iterations():
     assert found.steps.tolist() == [20, 30] and found.mean.tolist() == [3.0, 6.0]
     assert found.std == pytest.approx([np.sqrt(2), np.sqrt(18)])
     assert band([{1: 2.0}]).std is None
+    assert band_of([{'coco/bbox_mAP': {1: 0.25}}, {}], 'coco/bbox_mAP').mean.tolist() == [25.0], 'in points'
     assert band([]) is None and band([{1: 1.0}, {2: 1.0}]) is None
     long = band([{step: float(step) for step in range(10_000)}])
     assert len(long.steps) == MOST_POINTS and long.mean == pytest.approx(long.steps)

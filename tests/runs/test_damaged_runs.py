@@ -78,13 +78,13 @@ def report(folder):
     tables.print_results(built)
     tables.cost_table(built)
     tables.provenance_table(built)
-    return json.dumps(data.report_data(built), default=str)
+    return json.dumps(data.report_data(built))
 
 
 def show_status(folder):
     rows = status.rows(folder)
     status.print_rows(rows)
-    return json.dumps(status.as_json(rows), default=str)
+    return json.dumps(status.as_json(rows))
 
 
 def planned(study):

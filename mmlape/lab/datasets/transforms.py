@@ -1,7 +1,7 @@
 """Loading transforms whose errors name the file, also from a data loader's worker process; windows of large images."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import mmcv
 import numpy as np
@@ -12,7 +12,7 @@ from mmengine.structures import BaseDataElement
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import iter_sources
-from mmlape.lab.datasets.formats.base import DataSource, default_argument
+from mmlape.lab.datasets.formats.base import default_argument
 from mmlape.lab.datasets.formats.segmentation import LabelIds, annotated_by_map, read_label_map, require_image_size
 from mmlape.lab.datasets.images import (
     Annotated,
@@ -27,14 +27,14 @@ from mmlape.lab.registry import DATASETS, TRANSFORMS, class_of, resolve_class
 __all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
 
 
-def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> None:
+def guard_loading(cfg: Config) -> None:
     """Replace the loading transforms of ``cfg``, in place, by those of this module.
 
     This is for the config that the runner gets. Config files keep the plain names, which other
     tools look for.
     """
     load_image = dict(type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
-    for source in iter_sources(cfg) if sources is None else sources:
+    for source in iter_sources(cfg):
         guarded = {'LoadImageFromFile': load_image, 'mmlape.LoadImageFromFile': load_image}
         guarded |= source.guarded_transforms()
         scope = cfg.get('default_scope')

@@ -272,9 +272,11 @@ def parameter_groups(cfg: Config) -> list[ParameterGroup]:
     """Return the groups of the optimiser that ``cfg`` builds; see :func:`group_parameters`."""
     model, recipe = build_model(cfg), Recipe.of(cfg)
     check_optimizer(recipe)
-    # of a mixed precision that this machine need not have
-    left_out = OF_PRECISION if recipe.wrapper.is_a(AmpOptimWrapper) else ()
-    wrapper_cfg = {key: value for key, value in recipe.wrapper.cfg.items() if key not in left_out}
+    wrapper_cfg = recipe.wrapper.cfg.copy()
+    if recipe.wrapper.is_a(AmpOptimWrapper):  # of a precision that this machine need not have
+        for key in OF_PRECISION:
+            wrapper_cfg.pop(key, None)
+        wrapper_cfg['type'] = 'OptimWrapper'
     with quiet_logger(), building(cfg, 'optim_wrapper'):
         built = build_optim_wrapper(model, wrapper_cfg)
     return group_parameters(model, built, parameter_rules(model, wrapper_cfg))

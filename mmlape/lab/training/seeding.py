@@ -190,8 +190,10 @@ class SeededSampler(Sampler):
         return len(self.sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, also of an inner sampler that has one; an endless stream has none."""
-        self.epoch = 0 if self.endless else epoch
+        """Set the epoch, also of an inner sampler that has one; nothing of an endless one, which has no epochs."""
+        if self.endless:
+            return
+        self.epoch = epoch
         if hasattr(self.sampler, 'set_epoch'):
             self.sampler.set_epoch(epoch)
 

@@ -60,7 +60,7 @@ def is_frozen(module: nn.Module) -> bool:
     )
 
 
-def candidates_in(module: nn.Module, name: str = '') -> Iterator[tuple[str, tuple[nn.Module, str]]]:
+def _candidates(module: nn.Module, name: str = '') -> Iterator[tuple[str, tuple[nn.Module, str]]]:
     """Yield names of the largest frozen parts and of what reads layers, each with its module and method."""
     if is_frozen(module):
         yield name, (module, 'forward')
@@ -68,12 +68,12 @@ def candidates_in(module: nn.Module, name: str = '') -> Iterator[tuple[str, tupl
     if hasattr(module, READ_LAYERS):
         yield name, (module, READ_LAYERS)
     for child_name, child in module.named_children():
-        yield from candidates_in(child, f'{name}.{child_name}' if name else child_name)
+        yield from _candidates(child, f'{name}.{child_name}' if name else child_name)
 
 
 def outermost_frozen(module: nn.Module) -> list[str]:
     """Return the names of the largest frozen parts of a module in training mode."""
-    return [name for name, (_, method) in candidates_in(module) if method == 'forward']
+    return [name for name, (_, method) in _candidates(module) if method == 'forward']
 
 
 def config_of(model: dict, name: str) -> dict:
@@ -117,7 +117,7 @@ class FrozenPart:
         self._spec: TreeSpec | None = None
         self._dtypes: dict[bool, list[torch.dtype]] = {}  # in training, and in validation
         self._features: list[Tensor] | None = None  # of a batch; empty once they are read
-        candidates = dict(candidates_in(model))
+        candidates = dict(_candidates(model))
         found = self._reached(candidates, data)
         if found is None or _frozen_beside(model, found, candidates[found][0]):
             raise ConfigError(f'cache_features: {_reason(model, candidates)}')
