@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape import get_model
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models import SwinTransformer, TimmViTAdapter, VisionTransformer, ViTAdapter
 from mmlape.models.adapter.layers import Extractor
@@ -79,6 +79,9 @@ def test_any_size_from_one_patch_on():
                 assert out.isfinite().all()
                 same = other[..., : out.shape[-2], : out.shape[-1]] if out.ndim > 2 else other
                 torch.testing.assert_close(out, same)
+        if name != 'compact':
+            with pytest.raises(DataError, match='smaller than one patch'):
+                model(torch.randn(1, 3, side - 1, 64))
 
 
 @torch.no_grad()
