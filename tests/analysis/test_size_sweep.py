@@ -15,7 +15,7 @@ from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 from mmpretrain.datasets import PackInputs
 from mmpretrain.models import ImageClassifier
-from scipy.stats import sem, t, ttest_1samp
+from scipy.stats import sem, t, ttest_1samp, ttest_ind
 from synthetic import write_run
 
 from mmlape.console.tables import header_of, rows_of
@@ -67,7 +67,7 @@ def test_a_class_is_a_type_too():
     assert at_size(cfg, 42).test_dataloader.dataset.pipeline[0]['scale'] == 42
 
 
-def trained(arm, name, seed=1, cfg=None, checkpoint='m.pth'):
+def trained(arm, name, seed=None, cfg=None, checkpoint='m.pth'):
     return Swept(arm, seed, name, Trained(cfg, str(checkpoint)))
 
 
@@ -75,7 +75,7 @@ def test_checkpoints_of_one_config_are_averaged():
     """Over the models that have a value."""
     results = {'a (1)': {28: {'mIoU': 30.0}, 36: {'mIoU': 20.0}}, 'a (2)': {28: {'mIoU': 32.0}, 36: {'mIoU': None}}}
     results |= {'b': {28: {'mIoU': 0.0}, 36: {'mIoU': 5.0}}}
-    models = [trained('a', 'a (1)'), trained('a', 'a (2)', 2), trained('b', 'b')]
+    models = [trained('a', 'a (1)'), trained('a', 'a (2)'), trained('b', 'b')]
     report = build_report(models, results, 'mIoU', 'title')
     found = {
         result.name: {name: entry.values for name, entry in result.summary.last.metrics.items()}
@@ -91,6 +91,13 @@ def test_checkpoints_of_one_config_are_averaged():
         build_report(models[:1], {'a (1)': {28: {'mIoU': None}}}, 'mIoU', 'title')
 
 
+def test_a_checkpoint_beside_the_seeds_of_an_arm_of_its_name_replaces_none():
+    models = [trained('a', 'a/seed_1', 1), trained('a', 'a/seed_2', 2), trained('a', 'a')]
+    results = {model.name: {28: {'mIoU': value}} for model, value in zip(models, (30.0, 40.0, 50.0))}
+    (arm,) = build_report(models, results, 'mIoU', 'title').results
+    assert arm.summary.last.metrics['mIoU at 28'].values == {1: 30, 2: 40, 3: 50}
+
+
 def test_arms_are_compared_size_by_size_over_their_seeds():
     """AP is in points; runs of a study are known by their seeds, so that pairs are of one seed."""
     aps = {'rope': {3: 0.40, 5: 0.44, 7: 0.45}, 'fire': {7: 0.36, 3: 0.30, 5: 0.31}}
@@ -104,9 +111,10 @@ def test_arms_are_compared_size_by_size_over_their_seeds():
     (one,) = (pair for pair in report.comparisons if pair.metric == 'box AP at 24')
     assert (one.arm, one.baseline, one.which) == ('fire', 'rope', 'last')
     gains = [50 * (aps['fire'][seed] - aps['rope'][seed]) for seed in (3, 5, 7)]
-    assert one.paired.mean == pytest.approx(np.mean(gains)) and one.paired.p == pytest.approx(
-        ttest_1samp(gains, 0).pvalue
-    )
+    assert one.paired.mean == pytest.approx(np.mean(gains))
+    assert one.paired.p == pytest.approx(ttest_1samp(gains, 0).pvalue)
+    ours, theirs = ([50 * ap for ap in aps[arm].values()] for arm in ('fire', 'rope'))
+    assert one.welch.p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue)
     table = sweep_table(report, 'coco/bbox_mAP', (24, 32))
     cell = dict(zip(header_of(table), rows_of(table)[0], strict=True))['32']
     low, high = t.interval(0.95, 2, np.mean([40, 44, 45]), sem([40, 44, 45]))
@@ -142,7 +150,7 @@ def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
         if file.read_text() != content:
             file.write_text(content)
             os.utime(file, (number, number))
-        model = trained('a', 'a', 1, cfg, file)
+        model = trained('a', 'a', cfg=cfg, checkpoint=file)
         found = size_sweep.sweep(model, sizes, at_size, tmp_path / 'kept')
         assert found == size_sweep.sweep(model, sizes, at_size, tmp_path / f'fresh{number}')
         done = len(calls)
@@ -232,9 +240,9 @@ def work_dir(tmp_path):
 
 def test_all_finished_runs_of_a_work_dir_are_models(work_dir):
     models, skipped = read_models([str(work_dir)])
-    names = {model.name: (model.arm, model.trained.checkpoint) for model in models}
+    names = {model.name: (model.arm, model.seed, model.trained.checkpoint) for model in models}
     assert names == {
-        f'{arm}/seed_{seed}': (arm, str(work_dir / arm / f'seed_{seed}' / 'iter_300.pth'))
+        f'{arm}/seed_{seed}': (arm, seed, str(work_dir / arm / f'seed_{seed}' / 'iter_300.pth'))
         for arm, seeds in (('fire', (1, 3)), ('rope', (1, 2, 3)))
         for seed in seeds
     }

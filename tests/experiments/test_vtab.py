@@ -21,7 +21,6 @@ from mmlape.errors import CheckpointError, DataError
 from mmlape.lab.config.config_file import load_config
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.experiments.averages import average_values
-from mmlape.lab.experiments.report.tables import results_table
 from mmlape.lab.studies import read_study
 from mmlape.projects.vtab import protocol as vtab
 from mmlape.projects.vtab.protocol import METRIC, Options, SetResult, build_report, choose, evaluate, means
@@ -228,8 +227,10 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
     changed = VtabSets([replace(one, figure=None) for one in trained], GROUPS, {}, 'B/32')
     without = build_report([replace(one, vtab_set=changed.sets[0]) for one in results[:1]], options, changed)
     assert not without.results[0].paper.results
-    row = next(row for row in rows_of(results_table(report)) if 'dtd' in row)
-    assert f'{np.mean(values["dtd"]):.2f}' in row[-3] and row[-1] == '56.0 (DPN)'
+    rows = {row[0]: row for row in rows_of(report.first[0].content)}
+    mean = f'{np.mean(values["dtd"]):.2f}'
+    assert rows['dtd'][1:4] == ('natural', '0.01', mean) and mean in rows['dtd'][4] and rows['dtd'][-1] == '56.0 (DPN)'
+    assert rows['mean of natural, 6 of 7 sets'][1:4] == ('', '', '') and 'svhn' not in rows
 
 
 # ---------------------------------------------------------------- the start

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape import get_model
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models import SwinTransformer, TimmViTAdapter, VisionTransformer, ViTAdapter
 from mmlape.models.adapter.layers import Extractor
@@ -79,6 +79,9 @@ def test_any_size_from_one_patch_on():
                 assert out.isfinite().all()
                 same = other[..., : out.shape[-2], : out.shape[-1]] if out.ndim > 2 else other
                 torch.testing.assert_close(out, same)
+        if name != 'compact':
+            with pytest.raises(DataError, match='smaller than one patch'):
+                model(torch.randn(1, 3, side - 1, 64))
 
 
 @torch.no_grad()
@@ -161,7 +164,8 @@ def test_dropouts_are_of_the_rates_that_are_given_and_run():
         assert calls and all(count == (2 if twice.search(path) else 1) for path, count in calls.items()), calls
     for name in each(taking('attn_drop_rate')):
         assert {layer.attention.attn_drop_rate for layer in FAMILIES[name](attn_drop_rate=0.2).all_layers} == {0.2}
-    assert FAMILIES['compact']().blocks[0].attention.attn_drop_rate == 0.1
+    last = FAMILIES['compact']().blocks[1]
+    assert last.attention.attn_drop_rate == last.drop_path.drop_prob == 0.1
 
 
 def test_the_eps_of_norm_cfg_is_that_of_every_norm():
@@ -176,6 +180,9 @@ def test_the_eps_of_norm_cfg_is_that_of_every_norm():
         joining = 'default' if 'posemb' in patch_norm else 'lape'
         model = new_vit(patch_norm=patch_norm, pe_norm=pe_norm, pe_joining=joining, norm_cfg=cfg)
         assert eps_of(model) == {1e-3}
+    batch_norms = [one for one in FAMILIES['adapter'](norm_cfg=cfg).modules() if isinstance(one, _BatchNorm)]
+    assert batch_norms and all(isinstance(one, nn.SyncBatchNorm) for one in batch_norms)
+    assert {(one.eps, one.momentum) for one in batch_norms} == {(1e-5, 0.1)}
 
 
 def test_drop_path_rates_grow_linearly_to_the_maximum():

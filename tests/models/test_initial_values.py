@@ -116,7 +116,8 @@ ENCODINGS = {
 def test_every_parameter_of_every_encoding():
     arch = dict(embed_dims=192, num_layers=2, num_heads=3, feedforward_channels=8)
     given = dict(type='learnable', std=0.7)
-    for kind in each([*POSITION_ENCODINGS.module_dict, given]):
+    more = (given, dict(type='irpe', on='qkv'), dict(type='irpe', method='cross', mode='bias'))
+    for kind in each([*POSITION_ENCODINGS.module_dict, *more]):
         model = VisionTransformer(arch, (224, 112), pe_type=kind)
         for prefix, module in model.named_modules():
             own = dict(module.named_parameters())

@@ -30,7 +30,7 @@ MODELS = {
 
 
 class Written:
-    """The layers of the five families once more, in functions over a dict of parameters."""
+    """The layers of the four families once more, in functions over a dict of parameters."""
 
     def __init__(self, model, joining):
         self.p = {**dict(model.named_parameters()), **dict(model.named_buffers())}

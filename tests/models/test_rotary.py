@@ -1,4 +1,4 @@
-"""Rotary encodings and 2-D ALiBi: timm's tables and attention, prefix tokens, recorded and half precision."""
+"""Rotary encodings: timm's tables and attention, prefix tokens, recorded and half precision."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import nn
 
 from mmlape.models import VisionTransformer
 from mmlape.models.position import AttentionSlot
-from mmlape.models.position.rotary import AxialRotary, MixedRotary
+from mmlape.models.position.rotary import AxialRotary, MixedRotary, rotation, turn
 
 ARCH = dict(embed_dims=48, num_layers=2, num_heads=3, feedforward_channels=32)
 HEADS, DIMS = 3, 16
@@ -129,6 +129,17 @@ def test_prefix_tokens_are_not_turned(kind):
     turned, _ = kind.rotate(attn, q, q, (2, 3))
     torch.testing.assert_close(turned[:, :, :3], q[:, :, :3], atol=0, rtol=0)  # patch (0, 0) has no angle either
     assert (turned[:, :, 3:] != q[:, :, 3:]).any(-1).all()
+
+
+@pytest.mark.parametrize('pairs', ['interleaved', 'half'])
+def test_recorded_rotations_are_the_same(pairs, monkeypatch):
+    """Compilers and exports get real numbers instead of complex ones."""
+    angles, x = torch.randn(1, 5, 8, dtype=torch.float64), torch.randn(2, 3, 5, 16, dtype=torch.float64)
+    direct = turn(x, rotation(angles, pairs, x.dtype), pairs)
+    monkeypatch.setattr(torch.jit, 'is_tracing', lambda: True)
+    recorded = rotation(angles, pairs, x.dtype)
+    assert not recorded.is_complex()
+    torch.testing.assert_close(turn(x, recorded, pairs), direct, atol=1e-12, rtol=0)
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ class ConvFFN(nn.Module):
     def __init__(self, embed_dims: int, hidden_dims: int):
         super().__init__()
         self.fc1 = nn.Linear(embed_dims, hidden_dims)
+        # named as in the public code, which has a module around it
         self.dwconv = nn.ModuleDict(dict(dwconv=nn.Conv2d(hidden_dims, hidden_dims, 3, padding=1, groups=hidden_dims)))
         self.act = nn.GELU()
         self.fc2 = nn.Linear(hidden_dims, embed_dims)

@@ -25,7 +25,8 @@ from mmlape.projects.pe_figures.position import attended_grids
 def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
     """Read images, resized to the grid of the model's PE and normalised as ImageNet's are, (B, C, H, W).
 
-    Without any, a mean colour. A backbone does not say how its images were normalised; big_vision's form has 127.5.
+    Without any, a mean colour. A backbone does not say how its images were normalised; big_vision's form has 127.5
+    for both.
 
     Raises:
         ConfigError: If a file is no image, or the model takes no colour images.
@@ -35,7 +36,9 @@ def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
         return torch.zeros(1, model.in_channels, rows, columns)
     if model.in_channels != 3:
         raise ConfigError(f'--images: the model takes images of {model.in_channels} channels, not 3; leave it out')
-    images, mean, std = [], torch.tensor(IMAGENET.mean), torch.tensor(IMAGENET.std)
+    images = []
+    mean = torch.tensor(IMAGENET.mean)
+    std = torch.tensor(IMAGENET.std)
     for path in paths:
         try:
             with Image.open(path) as image:

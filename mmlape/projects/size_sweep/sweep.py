@@ -44,8 +44,8 @@ from mmlape.lab.studies import is_study, read_study
 class Swept(NamedTuple):
     """A trained model of a sweep."""
 
-    arm: str
-    seed: int  # of the run; 1, 2 and so on for those without
+    arm: str  # models of one arm are its seeds
+    seed: int | None  # of the run; None for one without seeds, and for a checkpoint
     name: str  # of its own, and of its folder
     trained: Trained
 
@@ -114,14 +114,14 @@ def _finished(arm: str, runs: Sequence[Run], cfg_options: Sequence[str] | None) 
         name = arm if run_name == Path(arm).name else f'{arm}/{run_name}'
         trained = open_trained(run.folder, list(cfg_options or ()))
         say(f'{name}: {trained.chosen}')
-        yield Swept(arm, 1 if name == arm else run.seed, name, trained)
+        yield Swept(arm, run.seed if run_name == f'seed_{run.seed}' else None, name, trained)
 
 
 def _of_pairs(pairs: Sequence[tuple[str, str]], cfg_options: Sequence[str] | None) -> Iterator[Swept]:
     models = [open_trained(pair, list(cfg_options or ())) for pair in pairs]
     arms = [config_name(model.config) for model in models]
     for place, (arm, model) in enumerate(zip(arms, models), 1):
-        yield Swept(arm, arms[:place].count(arm), f'{arm} ({place})' if arms.count(arm) > 1 else arm, model)
+        yield Swept(arm, None, f'{arm} ({place})' if arms.count(arm) > 1 else arm, model)
 
 
 SIZED = ('scale', 'crop_size')  # of transforms
@@ -312,7 +312,8 @@ def build_report(
     """
     measured: dict[str, dict[int, dict[str, float]]] = {}
     for model in models:
-        measured.setdefault(model.arm, {})[model.seed] = {
+        seeds = measured.setdefault(model.arm, {})
+        seeds[len(seeds) + 1 if model.seed is None else model.seed] = {
             at(name, size): points(name, value)
             for size, metrics in results[model.name].items()
             for name, value in metrics.items()

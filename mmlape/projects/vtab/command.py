@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     import sys
     from pathlib import Path
 
-    from mmlape.lab.experiments.report import print_results, write_report
+    from mmlape.console.tables import print_table
+    from mmlape.lab.experiments.report import write_report
     from mmlape.projects.vtab.protocol import RATES, Options, build_report, run_sets
     from mmlape.projects.vtab.sets import check_sets, read_sets
 
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if not results:
         return 0
     report = build_report(results, options, sets)
-    print_results(report)
+    print_table(report.first[0].content, 'VTAB')
     for note in report.notes:
         print(note)
     files = write_report(report, options.work_dir / 'results')

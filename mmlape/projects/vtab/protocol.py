@@ -15,14 +15,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+import pandas as pd
 from mmengine.config import Config
 
+from mmlape.console.page import Element
+from mmlape.console.tables import text_table
 from mmlape.errors import DataError
-from mmlape.lab.experiments.averages import Average, summarise
+from mmlape.lab.experiments.averages import Average, number, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.multi_seed import print_plan
 from mmlape.lab.experiments.planning import PlannedRun, Study
 from mmlape.lab.experiments.report import Report, average, build
+from mmlape.lab.experiments.report.tables import results_table
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.extension import PaperFigures, Quotation
 from mmlape.lab.inference.evaluator import test
@@ -254,7 +258,8 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         measured=measured,
         paper=PaperFigures(quotations=(quoted,) if figures and sets.model else ()),
     )
-    return build([arm], 'VTAB-1k', notes=tuple(_notes(results, options, sets)))
+    report = build([arm], 'VTAB-1k', notes=tuple(_notes(results, options, sets)))
+    return replace(report, first=(Element(sets_table(report, results)),))
 
 
 def _notes(results: Sequence[SetResult], options: Options, sets: VtabSets) -> Iterator[str]:
@@ -282,3 +287,16 @@ def _notes(results: Sequence[SetResult], options: Options, sets: VtabSets) -> It
         yield f'In no mean: {"; ".join(left_out)}.'
     if sets.model and any(entry.figure is not None for entry in sets.sets):
         yield (f"The paper's figures are for {sets.model}, not measured by us; means are over the same sets as ours.")
+
+
+def sets_table(report: Report, results: Sequence[SetResult]) -> pd.DataFrame:
+    """Return the report's table, a row a set or a mean, with the group of each set, its rate and its validation."""
+    chosen = {
+        one.vtab_set.name: (one.vtab_set.group, f'{one.rate:g}', number(one.validation[one.rate].mean))
+        for one in results
+        if one.rate is not None
+    }
+    table = results_table(report)
+    names = table.index.get_level_values('metric')
+    rows = [(name, *chosen.get(name, ('', '', '')), *cells) for name, cells in zip(names, table.to_numpy())]
+    return text_table(['set', 'group', 'rate', 'validation', *table.columns], rows, 2)
