@@ -66,6 +66,9 @@ def training(settings: Settings, views: int) -> Callable[[], object]:
     """Return a step on the next batch of the data loader; of stored features, all are stored before."""
     from mmengine.optim import build_optim_wrapper
 
+    from mmlape.lab.recipe import Recipe
+    from mmlape.lab.runs import identity
+    from mmlape.lab.runs.schema import Identity, RunRecord
     from mmlape.lab.training.frozen.hook import CachedFeaturesHook
     from mmlape.lab.training.optim import build_model, quiet_logger
     from mmlape.lab.training.runner import Runner
@@ -77,9 +80,10 @@ def training(settings: Settings, views: int) -> Callable[[], object]:
         model.init_weights()
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
         loader = Runner.build_dataloader(seeded_dataloader(cfg.train_dataloader, views=views), seed=0)
+        record = RunRecord(identity=Identity(settings=identity.settings(Recipe.of(cfg))))
         runner = SimpleNamespace(
-            cfg=cfg, model=model, bare_model=model, optim_wrapper=wrapper, train_dataloader=loader, val_loop=None,
-            logger=logging.getLogger(__name__), hook=CachedFeaturesHook(),
+            cfg=cfg, recorder=SimpleNamespace(record=record), model=model, bare_model=model, optim_wrapper=wrapper,
+            train_dataloader=loader, val_loop=None, logger=logging.getLogger(__name__), hook=CachedFeaturesHook(),
         )  # fmt: skip
         if views:
             runner.hook.before_train(runner)  # lasts as long as the hook

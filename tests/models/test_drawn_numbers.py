@@ -17,7 +17,7 @@ from scipy import stats
 from mmlape.console.tables import rows_of
 from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import GradientNorms, _spread
-from mmlape.lab.inference.trained_graph import mean_share
+from mmlape.lab.inference.trained_graph import _mean_share
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 from mmlape.projects.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
@@ -148,7 +148,7 @@ def test_the_buckets_of_a_patch_are_its_own():
 @given(st.lists(st.one_of(st.floats(0, 1), st.just(np.nan))))
 def test_a_share_of_equal_labels_is_over_the_images_with_objects(shares):
     """Written once more by pandas, whose mean leaves NaN out, and of nothing is NaN."""
-    assert mean_share(shares) == pytest.approx(pd.Series(shares, dtype=float).mean(), nan_ok=True)
+    assert _mean_share(shares) == pytest.approx(pd.Series(shares, dtype=float).mean(), nan_ok=True)
 
 
 # papers

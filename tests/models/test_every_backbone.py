@@ -23,7 +23,7 @@ from mmlape.errors import ConfigError, DataError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models import SwinTransformer, TimmViTAdapter, VisionTransformer, ViTAdapter
 from mmlape.models.adapter.layers import Extractor
-from mmlape.models.arguments import parameters
+from mmlape.models.base.backbone import parameters
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.position import PE_NORMS, joinings
 from mmlape.projects import CeiT, CompactTransformer, T2TViT

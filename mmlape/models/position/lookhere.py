@@ -83,6 +83,8 @@ class LookHere(OffsetBias):
         ConfigError: For unknown views, or numbers out of range.
     """
 
+    paper_name = 'LookHere'
+
     def __init__(
         self,
         view: str | Sequence[str] = 'halves',

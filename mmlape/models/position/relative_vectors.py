@@ -26,6 +26,7 @@ from mmlape.models.position.irpe import Buckets, ImageRPE, gathered
 class Shaw(ImageRPE):
     """Vectors on keys and values: iRPE's contextual terms with h for g; only a record tells its tables from iRPE's."""
 
+    paper_name = 'Shaw'
     sides = 'kv'
 
     def __init__(self, ratio: float = 1.9):
@@ -56,6 +57,8 @@ class _Bucketed(AttentionPosition):
 @POSITION_ENCODINGS.register_module('huang')
 class Huang(_Bucketed):
     """One vector a bucket, on queries and on keys."""
+
+    paper_name = 'Huang'
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_table``, (d, buckets), zero."""
