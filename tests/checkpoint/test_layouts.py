@@ -141,7 +141,7 @@ def giant(tensors: Tensors) -> Tensors:
     return out
 
 
-def shared(tensors: Tensors) -> Tensors:
+def of_one_table(tensors: Tensors) -> Tensors:
     """BEiT's pretraining has one table for all layers."""
     tables = [name for name in tensors if name.endswith(TABLE)]
     one = {f'rel_pos_bias.{TABLE}': tensors[tables[0]]}
@@ -323,7 +323,7 @@ ROWS = {
         beside=INDICES | HEADS | {'fc_norm.weight': torch.ones(D)}, kept=False,
     ),
     'BEiT pretrained': Row(
-        'beit', beit_of_one_table, shared,
+        'beit', beit_of_one_table, of_one_table,
         beside=MASK | {f'rel_pos_bias.{INDEX}': torch.zeros(17, 17).long(), 'lm_head.weight': torch.ones(9, D)},
         kept=False,
     ),
