@@ -4,9 +4,10 @@
 
 Changed are the files of the commits since COMMIT (by default since this branch left main), those that are not
 committed, and those that git does not know. A changed test runs. A changed helper of the tests, module or script runs
-the tests that import it, and a module or config also those of the folder and of the words of its name. Tests that
-`tests/slow.txt` lists are left out. The tests closest to the change run first, until `LIMIT` seconds are over.
-`make mutants ARGS=--changed` shows what they would notice.
+the tests that import it, and a module or config also those of the folder and of the words of its name; what reads
+files in the folders of models runs those of layouts and tables. Tests that `tests/slow.txt` lists are left out. The
+tests closest to the change run first, until `LIMIT` seconds are over. `make mutants ARGS=--changed` shows what they
+would notice.
 """
 
 import ast
@@ -29,6 +30,9 @@ BY_FOLDER = {
     'mmlape/lab/config': 'engine', 'mmlape/lab/training': 'engine', 'mmlape/lab/inference': 'analysis',
 }  # fmt: skip
 """The folder of tests of what has none of its own name."""
+OF_FILES = r'mmlape/(models|projects)/.*(checkpoint|layouts|transformers_files|big_vision|fitting|pos_embed)\.py'
+"""What reads files, in the folders of the models."""
+TESTS_OF_FILES = ('tests/checkpoint/test_layouts.py', 'tests/checkpoint/test_tables.py')
 
 
 def changed_files(commit: str = '') -> list[str]:
@@ -69,11 +73,13 @@ def select(changed: list[str], root: Path = ROOT) -> list[str]:
     own = [name for name in changed if name in tests]
     modules = {_module(name) for name in changed if name.endswith('.py') and name not in tests}
     importing = [name for name, path in tests.items() if modules & _imported(path, root)]
+    of_files = TESTS_OF_FILES if any(re.fullmatch(OF_FILES, name) for name in changed) else ()
     folders = {_folder(name) for name in changed if name not in tests}
     words = [_words(name) for name in changed if name not in tests]
     shared = {name: max((len(_words(name) & one) for one in words), default=0) for name in tests}
     near = [name for name in tests if name.split('/')[1] in folders or shared[name] > 1]
-    return list(dict.fromkeys([*own, *importing, *sorted(near, key=lambda name: -shared[name])]))
+    closest = [*own, *importing, *(name for name in of_files if name in tests)]
+    return list(dict.fromkeys([*closest, *sorted(near, key=lambda name: -shared[name])]))
 
 
 def _module(name: str) -> str:

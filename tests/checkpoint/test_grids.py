@@ -334,3 +334,19 @@ def test_files_of_other_grids_are_refused(tmp_path):
     file = run_file(tmp_path / 'a.pth', Complete(build('TimmViT', (18, 32))))
     with pytest.raises(CheckpointError, match=r'wrong grid: backbone.vit.pos_embed, .* resized 18x32 -> 32x18'):
         load_model(Complete(build('TimmViT', (32, 18))), file)
+
+
+OTHER_LAYOUTS = {'timm': {}, 'lape': {}, 'transformers-dinov2': dict(num_registers=2, layer_scale_init_value=0.1)}
+
+
+def test_files_of_other_layouts_say_their_grid(tmp_path):
+    """A model of another one resizes them, and keeps the class row."""
+    arch = dict(embed_dims=64, num_layers=1, num_heads=1, feedforward_channels=64)
+    for to, suffix in each(itertools.product(OTHER_LAYOUTS, ('.pth', '.safetensors'))):
+        options = dict(OTHER_LAYOUTS[to], out_type='featmap')
+        source = filled(VisionTransformer(arch, (224, 256), **options))
+        path, written = run_file(tmp_path / 'a.pth', source), tmp_path / f'{to}{suffix}'
+        convert(path, written, to)
+        report = mmlape.load_weights(model := VisionTransformer(arch, (96, 128), **options), written)
+        assert report.resized == {'pos_embed': '14x16 -> 6x8'}
+        assert torch.equal(model.pos_embed[:, 0], source.pos_embed[:, 0])

@@ -53,7 +53,7 @@ OF_TORCH = dict(norm_cfg=dict(type='LN', eps=1e-5))
 BEIT = dict(pe_type='beit', qkv_bias='qv', layer_scale_init_value=1e-6)
 OVER = dict(interaction_indexes=[[0, 0], [1, 1]], conv_inplane=2, deform_num_heads=3)
 HEADS = {'head.weight': torch.ones(10, D), 'head.bias': torch.ones(10)}
-INDEX = 'relative_position_index'
+INDEX, TABLE = 'relative_position_index', 'relative_position_bias_table'
 
 
 # names by hand
@@ -141,6 +141,13 @@ def giant(tensors: Tensors) -> Tensors:
     return out
 
 
+def of_one_table(tensors: Tensors) -> Tensors:
+    """BEiT's pretraining has one table for all layers."""
+    tables = [name for name in tensors if name.endswith(TABLE)]
+    one = {f'rel_pos_bias.{TABLE}': tensors[tables[0]]}
+    return renamed({name: value for name, value in tensors.items() if name not in tables}, UNISCALE) | one
+
+
 def teacher(tensors: Tensors) -> Tensors:
     """DINOv2's training puts layers into chunks."""
     return renamed(tensors, (r'^blocks\.(\d+)', r'blocks.\1.\1'), SCALES, ('^', 'backbone.'))
@@ -184,6 +191,13 @@ def clip(**options) -> nn.Module:
 
 def over_beit(**options) -> nn.Module:
     return randomise(ViTAdapter(ARCH, 64, **OVER, **BEIT | options))
+
+
+def beit_of_one_table() -> nn.Module:
+    model = vit(**VIT_BEIT)
+    for block in model.blocks:
+        getattr(block.attn, TABLE).data.copy_(getattr(model.blocks[0].attn, TABLE))
+    return model
 
 
 def pyramid(**options) -> nn.Module:
@@ -253,7 +267,7 @@ class Row(NamedTuple):
     kept: bool = True  # whether ``convert`` keeps what stands beside it
     peer: Callable[[], nn.Module] | None = None  # the model of another implementation, whose file it is
     golden: str = ''  # a case of golden data, and the spelling of its names
-    side: int = 32  # of the image
+    side: int | tuple[int, int] = 32  # of the image
 
 
 MASK = {'mask_token': torch.zeros(1, D)}
@@ -306,7 +320,11 @@ ROWS = {
     ),
     'BEiT': Row(
         'beit', lambda: vit(**VIT_BEIT), by(UNISCALE),
-        beside=INDICES | HEADS | MASK | {'fc_norm.weight': torch.ones(D), 'lm_head.weight': torch.ones(9, D)},
+        beside=INDICES | HEADS | {'fc_norm.weight': torch.ones(D)}, kept=False,
+    ),
+    'BEiT pretrained': Row(
+        'beit', beit_of_one_table, of_one_table,
+        beside=MASK | {f'rel_pos_bias.{INDEX}': torch.zeros(17, 17).long(), 'lm_head.weight': torch.ones(9, D)},
         kept=False,
     ),
     'adapter': Row(
@@ -356,14 +374,20 @@ ROWS = {
         build=lambda: vit(**VIT_BEIT), kept=False, **OF_MMPRETRAIN, peer=lambda: mmpretrains_beit(True)
     ),
     'mmseg': Row(
-        build=lambda: vit(**MAPS, **OF_TORCH, final_norm=False), public=IN_MODEL, peer=mmsegs, **OF_MMSEG
+        build=lambda: vit(**MAPS, **OF_TORCH, final_norm=False), public=IN_MODEL, peer=mmsegs, side=(32, 48),
+        **OF_MMSEG,
+    ),
+    'mmseg, the backbone alone': Row(
+        'mmseg', lambda: vit(**MAPS, **OF_TORCH, final_norm=False), peer=mmsegs, side=(32, 48)
     ),
     'mmseg, all norms': Row(
-        build=lambda: vit(**MAPS, **OF_TORCH, patch_norm='post'), public=without_norm_of_pe, **OF_MMSEG,
+        build=lambda: vit(**MAPS, **OF_TORCH, patch_norm='post'), public=without_norm_of_pe, side=(32, 48), **OF_MMSEG,
         peer=lambda: mmsegs(patch_bias=True, patch_norm=True, pre_norm=True, final_norm=True),
     ),
-    'Swin of timm': Row('timm', lambda: randomise(SwinTransformer(FOUR, 64, window_size=2)), target='timm', side=64,
-                        peer=timms_swin),
+    'Swin of timm': Row(
+        'timm', lambda: randomise(SwinTransformer(FOUR, 64, window_size=2)), target='timm',
+        beside=renamed(HEADS, ('head', 'head.fc')), peer=timms_swin, side=64,
+    ),
     'Swin of mmpretrain': Row(
         build=lambda: swin(out_type='featmap'), **SWIN_OF_MMPRETRAIN, peer=mmpretrains_swin
     ),
@@ -371,22 +395,25 @@ ROWS = {
         build=lambda: swin(pe_type=SWIN_BOTH, out_type='featmap'), **SWIN_OF_MMPRETRAIN,
         peer=lambda: mmpretrains_swin(use_abs_pos_embed=True),
     ),
-    'Swin of mmdet': Row(**SWIN_OF_DETECTORS, peer=lambda: detectors_swin(mmdet.models.backbones), side=44),
-    'Swin of mmseg': Row(**SWIN_OF_DETECTORS, peer=lambda: detectors_swin(mmseg.models.backbones), side=52),
+    'Swin of mmdet': Row(**SWIN_OF_DETECTORS, peer=lambda: detectors_swin(mmdet.models.backbones), side=(44, 70)),
+    'Swin of mmseg': Row(**SWIN_OF_DETECTORS, peer=lambda: detectors_swin(mmseg.models.backbones), side=(44, 70)),
 }  # fmt: skip
-for timms_name, side, public in (
-    ('vit_base_patch16_clip_224', 32, dict),
-    ('vit_base_patch16_siglip_224', 32, dict),
-    ('deit3_small_patch16_224', 32, dict),
-    ('vit_small_patch14_reg4_dinov2', 28, dinov2_of_authors),
-    ('vit_small_patch16_dinov3_qkvb', 32, dinov3_of_authors),
-    ('eva02_base_patch14_224', 28, by(*EVA02_OF_AUTHORS)),
-    ('vit_base_patch16_224', 32, dict),
+ROPE_OF_EVA02 = {'rope.freqs_cos': torch.ones(4, 4), 'blocks.0.attn.rope.freqs_cos': torch.ones(4, 4)}
+DECODER_OF_MAE = {'decoder_embed.weight': torch.ones(4, 4), 'decoder_blocks.0.norm1.weight': torch.ones(4)}
+for timms_name, side, public, beside in (
+    ('vit_base_patch16_clip_224', 32, dict, {}),
+    ('vit_base_patch16_siglip_224', 32, dict, {}),
+    ('deit3_small_patch16_224', 32, dict, {}),
+    ('vit_small_patch14_reg4_dinov2', 28, dinov2_of_authors, {}),
+    ('vit_small_patch16_dinov3_qkvb', 32, dinov3_of_authors, {}),
+    ('eva02_base_patch14_224', 28, by(*EVA02_OF_AUTHORS), ROPE_OF_EVA02),
+    ('vit_base_patch16_224', 32, dict, DECODER_OF_MAE),
 ):
     ROWS[timms_name] = Row(
         'timm',
         lambda name=timms_name, side=side: of_timm(name, side),
         public,
+        beside=beside,
         peer=lambda name=timms_name, side=side: timms(name, side, 5 if side == 32 else 0),
         side=side,
     )
@@ -401,9 +428,10 @@ ROWS |= {
 
 
 @torch.no_grad()
-def outputs(model: nn.Module, side: int) -> list[Tensor]:
+def outputs(model: nn.Module, side: int | tuple[int, int]) -> list[Tensor]:
     """Return what a model computes of an image, in float64."""
-    image = uniform('image', (1, 3, side, side))
+    rows, columns = side if isinstance(side, tuple) else (side, side)
+    image = uniform('image', (1, 3, rows, columns))
     model.double().train(False)  # which OpenMMLab's models do not return
     if hasattr(model, 'forward_intermediates') and hasattr(model, 'blocks'):  # timm's plain ViTs
         return model.forward_intermediates(image, 1, norm=True, intermediates_only=True, output_fmt='NCHW')
@@ -412,17 +440,17 @@ def outputs(model: nn.Module, side: int) -> list[Tensor]:
     return [part for one in every for part in (one if isinstance(one, tuple | list) else (one,))]
 
 
-def file_of(row: Row) -> tuple[Tensors, Callable[[], list[Tensor]], float]:
-    """Return the tensors of a file, what computes as the model that it is of, and how exactly that is known."""
+def file_of(row: Row) -> tuple[Tensors, nn.Module | list[Tensor], float]:
+    """Return the tensors of a file, the model that it is of or what that computes, and how exactly that is known."""
     if row.golden:
         name, _, form = row.golden.partition('/')
         case, known = golden()[0][name], golden()[1]
         stored = {key: uniform(key, shape).float() for key, shape in case[form].items()}
         expected = [value for key, value in known.items() if key.startswith(f'{row.golden}/')]
-        return stored, lambda: expected, max(case['tolerance'], 1e-10)
+        return stored, expected, max(case['tolerance'], 1e-10)
     source = randomise(row.peer()) if row.peer else row.build()
     public = row.public(source) if row.public is to_flax else row.public(source.state_dict())
-    return {**public, **row.beside}, lambda: outputs(source, row.side), 1e-5 if row.peer else 1e-6
+    return {**public, **row.beside}, source, 1e-5 if row.peer else 1e-6
 
 
 def write(row: Row, tensors: Tensors, folder) -> str:
@@ -443,20 +471,28 @@ PREFIXES = ('', 'model.backbone.', 'model.vision_tower.')
 TOWER = {'model.text_model.encoder.layers.0.self_attn.q_proj.weight': torch.ones(2, 2)}
 
 
+LEFT = r'(^|\.)(head|fc_norm|attn_pool|rel_pos_bias|rope_embed)\.|mask_token|bias_mask|relative_position_index'
+"""What files of other implementations have beside the backbone that is read of them."""
+
+
 @pytest.mark.parametrize('name', ROWS)
 def test_a_file_is_read(tmp_path, name):
-    """The model computes what the one computes that the file is of."""
+    """The model computes what the one computes that the file is of; of our own models it has the tensors."""
     row = ROWS[name]
-    tensors, compute, atol = file_of(row)
+    tensors, source, atol = file_of(row)
     for prefix in PREFIXES if row.golden.endswith('/file') else ('',):
         named = {prefix + key: value for key, value in tensors.items()} | (TOWER if prefix else {})
         model, report = load(row, write(row, named, tmp_path))
         assert report.layout == row.layout and len(report.loaded) == report.total and not report.resized
         assert all('(zeros)' in key for key in report.new) and (row.golden or not report.new)
-        if not (row.golden or row.peer):
-            left = [key for key in row.beside if not key.endswith('attn_mask')]
+        left = [key for key in row.beside if not key.endswith('attn_mask')]
+        if row.peer:
+            assert len(report.dropped) >= len(left)
+            assert all(key in left or re.search(LEFT, key) for key in report.dropped), report.dropped
+        elif not row.golden:
             assert len(report.dropped) == len(left) + ('Uni' in name), report.dropped
-        found, expected = outputs(model, row.side), compute()
+            torch.testing.assert_close(model.state_dict(), source.state_dict())
+        found, expected = outputs(model, row.side), source if row.golden else outputs(source, row.side)
         assert len(found) == len(expected) > 0
         for one, wanted in zip(found, expected):
             torch.testing.assert_close(one, wanted.double(), rtol=0, atol=atol)
@@ -476,6 +512,21 @@ def of_tower(tensors: Tensors) -> Tensors:
     return {key: value for key, value in inner.items() if not re.search(OTHER_PARTS, key)}
 
 
+def described(folder, model: nn.Module) -> str:
+    """Return a run's file of a model, after what `inspect` prints of it has built the model with its record."""
+    run, record = run_file(folder / 'run.pth', model), metadata_of(model).plain()
+    found = inspect(run)
+    built = built_of(found)
+    assert_same(built, model)
+    assert metadata_of(built).plain() == record == record_in(run).plain() and not built.load_report.resized
+    own = record['backbones']['']
+    shown = {key: found[key] for key in own if key in found}
+    assert shown == {key: own[key] for key in shown} and found['layers'] == model.num_layers
+    count = sum(value.numel() for value in model.parameters())
+    assert int(found['parameters'].split()[0].replace(',', '')) >= count
+    return run
+
+
 OF_FILES = {name: row for name, row in ROWS.items() if not name.endswith(', state')}
 
 
@@ -493,22 +544,47 @@ def test_a_file_is_described_and_written(tmp_path, name):
         assert kind is TimmViT
         return
     assert kind is type(model) and weights.layout == inspect(path)['layout'] == row.layout
-    run = run_file(tmp_path / 'run.pth', model)
-    built = built_of(inspect(run))
-    assert_same(built, model)
-    assert metadata_of(built).plain() == record_in(run).plain() and not built.load_report.resized
+    run = described(tmp_path, model)
     dropped = convert(path, tmp_path / 'ours.pth', 'mmlape', overwrite=True)
     assert row.golden or bool(dropped) != row.kept
     again, report = load(row, tmp_path / 'ours.pth')
     assert_same(again, model)
     assert not report.resized and (row.golden or not report.new)
     if row.target:
-        convert(run if row.golden else tmp_path / 'ours.pth', tmp_path / 'theirs.pth', row.target, overwrite=True)
-        written = torch.load(tmp_path / 'theirs.pth', weights_only=True)
+        theirs = tmp_path / ('theirs.safetensors' if row.golden else 'theirs.pth')
+        convert(run if row.golden else tmp_path / 'ours.pth', theirs, row.target, overwrite=True)
+        written = read_checkpoint(theirs)
         written = written[row.wrapper] if row.wrapper else written
-        stored, written = ((of_tower if row.golden else indexless)(file) for file in (tensors, written))
+        written = {key: value for key, value in written.items() if key != 'meta'}
+        alike = of_tower if row.golden else dict if row.peer else indexless
+        stored, written = alike(tensors), alike(written)
         assert written.keys() == stored.keys(), written.keys() ^ stored.keys()
         assert all(torch.equal(value, stored[key]) for key, value in written.items())
+
+
+OURS = {
+    'ViT': lambda: vit(pe_joining='lape', pe_norm='scalar', patch_norm='no-learnable', img_size=(48, 16)),
+    'ViT, sinusoids': lambda: vit(pe_type='sincos2d', patch_norm='dual', qkv_bias=False),
+    'ViT, no PE': lambda: vit(pe_type='none'),
+    'adapter': lambda: over_beit(
+        pe_type=['learnable', 'beit'],
+        pe_joining='lape',
+        window_attn=True,
+        window_size=[4, 3],
+        window_padding='before-qkv',
+    ),
+    'Swin': lambda: swin(pe_type=SWIN_BOTH, pe_joining='lape', patch_norm='dual'),
+    'Swin, stages': lambda: swin(pe_type='learnable', pe_joining='lape-shared', pe_hierarchy='stage'),
+    'Swin, patches of 8': lambda: swin(patch_size=8, qkv_bias=False, img_size=64),
+    'T2T-ViT': lambda: randomise(new_token_vit(T2TViT, pe_joining='lape', pe_norm='channel', patch_norm='rms')),
+    'CeiT': lambda: randomise(new_token_vit(CeiT, pe_type='rpe', patch_norm='pre')),
+}
+
+
+def test_our_own_files_print_what_loads_them(tmp_path):
+    """Whatever their model is; with the record that such a model has."""
+    for name in each(OURS):
+        described(tmp_path, OURS[name]())
 
 
 @pytest.mark.parametrize('name', [name for name, row in OF_FILES.items() if row.public is not to_flax])
@@ -523,7 +599,7 @@ def test_a_tensor_too_many_or_too_few_is_named(tmp_path, name):
             load(row, write(row, given, tmp_path))
 
 
-@pytest.mark.parametrize('name', OF_FILES)
+@pytest.mark.parametrize('name', ROWS)
 def test_a_table_is_resized_under_its_own_name(tmp_path, name):
     """By `mmlape.resize_pos_embed`; a file without a table of an absolute PE, or with more than that, says so."""
     row = ROWS[name]
@@ -533,8 +609,9 @@ def test_a_table_is_resized_under_its_own_name(tmp_path, name):
         has_table = golden()[0][row.golden.partition('/')[0]]['table']
     else:
         has_table = bool(model.stored_tables()) and not model.position.inside and 'Uni' not in name
+    given = {row.wrapper: stored} if row.wrapper else stored
     try:
-        out = mmlape.resize_pos_embed({row.wrapper: stored} if row.wrapper else stored, (5, 7))
+        out = mmlape.resize_pos_embed(given, (5, 7))
     except CheckpointError as error:
         rowless = 'deit3' in name and 'beside no token: say which by source=' in str(error)
         refused = re.search('has no table|inside attention|computed of several', str(error)) and not has_table
@@ -543,7 +620,9 @@ def test_a_table_is_resized_under_its_own_name(tmp_path, name):
     assert has_table and list(out) == list(stored)
     changed = [key for key in stored if out[key] is not stored[key]]
     assert len(changed) == len(model.stored_tables())
+    same = mmlape.resize_pos_embed(given, model.grid)
     for key in changed:
+        assert torch.equal(same[key], stored[key])
         assert out[key].shape[-2] - stored[key].shape[-2] == 35 - model.grid[0] * model.grid[1]
 
 
@@ -570,7 +649,6 @@ def test_a_file_of_a_pretraining(tmp_path):
     torch.testing.assert_close(model.pos_embed, source.pos_embed)
 
 
-DINOV3 = golden()[0]['dinov3']
 WRONG = {
     "is of BEiT, which has qkv_bias='qv' and pe_type='beit'": ('BEiT', vit),
     "qkv_bias='qv' is BEiT's, but the file is": ('DeiT', lambda: vit(**BEIT)),
@@ -597,9 +675,6 @@ WRONG = {
     'it is a file of mmlape.CeiT .CeiT layout., and the model has VisionTransformer': ('CeiT', vit),
     "was trained with LaPE, but the model has pe_joining='default'": ('LaPE', vit),
     "was trained without LaPE, but the model has pe_joining='lape'": ('DeiT', lambda: vit(pe_joining='lape')),
-    "of DINOv3, which has pe_type={'type': 'rope'": (
-        'transformers, dinov3, file', lambda: ours(dict(DINOV3, kwargs=dict(DINOV3['kwargs'], pe_type='rope'))),
-    ),
     'missing: dist_token': ('DeiT', lambda: vit(DistilledVisionTransformer)),
     'new gammas of 1e-05 would .*set layer_scale_init_value=1, or 0': (
         'DeiT', lambda: type(vit())(ARCH, 32, PATCH, layer_scale_init_value=1e-5),
@@ -609,13 +684,22 @@ WRONG = {
 """What is said of a file that is of another model."""
 
 
+def assert_refused(name: str, model: nn.Module, message: str, folder) -> None:
+    path = write(ROWS[name], file_of(ROWS[name])[0], folder)
+    with pytest.raises(CheckpointError, match=message):
+        load_backbone(model, path)
+
+
 def test_the_file_of_another_model_is_refused_by_its_name(tmp_path):
     for message in each(WRONG):
         name, build = WRONG[message]
-        row = ROWS[name]
-        path = write(row, file_of(row)[0], tmp_path)
-        with pytest.raises(CheckpointError, match=message):
-            load_backbone(build(), path)
+        assert_refused(name, build(), message, tmp_path)
+    for name in each(('mmpretrain, BEiT', 'mmpretrain, BEiT pretrained')):
+        assert_refused(name, vit(), "is of BEiT, which has qkv_bias='qv' and pe_type='beit'", tmp_path)
+    kwargs = golden()[0]['dinov3']['kwargs']
+    for pe_type in each(('none', 'rope', dict(kwargs['pe_type'], pairs='interleaved'))):
+        model = ours(dict(golden()[0]['dinov3'], kwargs=dict(kwargs, pe_type=pe_type)))
+        assert_refused('transformers, dinov3, file', model, r"of DINOv3, which has pe_type=\{'type': 'rope'", tmp_path)
 
 
 def test_what_no_model_here_computes_is_one_line(tmp_path):
@@ -714,19 +798,21 @@ def test_parts_that_a_list_names_are_one_file(tmp_path):
     from safetensors.torch import save_file
 
     row = ROWS['transformers, vit, file']
-    stored, compute, atol = file_of(row)
-    for suffix, write_part in (('.safetensors', save_file), ('.bin', torch.save)):
+    stored, expected, atol = file_of(row)
+    for suffix, stem, write_part in (('.safetensors', 'model', save_file), ('.bin', 'pytorch_model', torch.save)):
         names = [f'model-0000{number}-of-00003{suffix}' for number in (1, 2, 3)]
         for number, name in enumerate(names):
             write_part(dict(list(stored.items())[number::3]), tmp_path / name)
         index = {'metadata': {}, 'weight_map': {key: names[i % 3] for i, key in enumerate(stored)}}
-        listed = tmp_path / f'model{suffix}.index.json'
+        listed = tmp_path / f'{stem}{suffix}.index.json'
         listed.write_text(json.dumps(index))
         model, _ = load(row, listed)
-        torch.testing.assert_close(outputs(model, 32), compute(), rtol=0, atol=atol)
+        torch.testing.assert_close(outputs(model, 32), expected, rtol=0, atol=atol)
         (tmp_path / names[1]).unlink()
         with pytest.raises(CheckpointError, match=rf'{names[1]}: there is no such file'):
             load(row, listed)
+        with pytest.raises(CheckpointError, match='a folder; name the file of weights in it'):
+            load(row, tmp_path)
     for text in (
         '{}',
         '{"weight_map": 3}',

@@ -16,8 +16,10 @@ SMALL = {
     'deit-tiny-lape': 'lape',
     'deit-tiny-distilled': 'timm',
     'deit-tiny-adapter': 'mmlape',
+    'deit-tiny': 'AugReg',
     'augreg-small-p32': 'AugReg',
     'vit-tiny-p16': 'big_vision',
+    'vit-small-p32': 'big_vision',
     'swin-tiny': 'mmpretrain',
     'vit-lite-2-4': 'compact-transformers',
     't2t-vit-7-lape': 'mmlape',
@@ -30,13 +32,16 @@ def test_a_named_model_is_found_by_its_file(tmp_path):
     for name, to in each(SMALL.items()):
         source = get_model(name)
         if to in ('AugReg', 'big_vision'):
-            np.savez(written := tmp_path / f'{name}.npz', **to_flax(source))
+            pre_logits = np.zeros((source.embed_dims, source.embed_dims))
+            np.savez(written := tmp_path / f'{name}.npz', **to_flax(source), **{'pre_logits/kernel': pre_logits})
+            assert f'hidden_dim={source.embed_dims}' in inspect(written)['notes']
         else:
             convert(save(tmp_path / 'a.pth', source.state_dict()), written := tmp_path / f'{name}.pth', to)
         found = inspect(written)
         assert found['model'] == name
         model = built_of(found)
         assert_same(model, source)
+        assert {**model.arguments, 'init_cfg': None} == {**source.arguments, 'init_cfg': None}
         assert not model.load_report.new and not model.load_report.resized
 
 

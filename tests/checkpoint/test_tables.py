@@ -179,6 +179,14 @@ def test_a_feature_map_drops_class_attention_and_says_so(tmp_path):
         load_backbone(new_token_vit(CeiT), save(tmp_path / 'b.pth', target.state_dict()))
 
 
+def test_sinusoids_are_resized_and_their_class_row_kept(tmp_path):
+    source = randomise(new_token_vit(T2TViT))
+    model = new_token_vit(T2TViT, (64, 32))
+    report = load_backbone(model, save(tmp_path / 'a.pth.tar', dict(source.state_dict()), 'state_dict_ema'))
+    assert report.resized == {'pos_embed': '3x3 -> 4x2'}
+    assert torch.equal(model.pos_embed, resize_absolute(source.pos_embed, (3, 3), (4, 2), 1))
+
+
 def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):
     """As the public code resizes them for other images: a refusal with the fix, which is what inspect prints."""
     source = randomise(new_token_vit(T2TViT, 80, pe_joining='lape'))

@@ -160,16 +160,21 @@ def test_every_wrapping_of_every_family_loads(pairs, tmp_path):
             assert_values(model, source, wrapping)
 
 
+WITH_A_TABLE = ('vit', 'distilled', 'adapter', 'timm', 'timm adapter')
+
+
 def test_every_wrapping_keeps_its_names_where_a_table_is_resized():
-    source = randomise(FAMILIES['unshared, dual']())
-    plain = mmlape.resize_pos_embed(source.state_dict(), grid=(3, 5))
-    for wrapping in each(WRAPPINGS):
+    pairs = [('unshared, dual', wrapping) for wrapping in WRAPPINGS]
+    pairs += [(name, wrapping) for name in WITH_A_TABLE for wrapping in ('averaged', 'Lightning, in a segmentor')]
+    for name, wrapping in each(pairs):
+        source = randomise(FAMILIES[name]())
+        plain = mmlape.resize_pos_embed(source.state_dict(), grid=(3, 5))
         content = WRAPPINGS[wrapping](source)
         stored = weights_in(content, '')
         out = mmlape.resize_pos_embed(content, grid=(3, 5))
         assert list(out) == [key for key, value in stored.items() if isinstance(value, torch.Tensor)]
         changed = {key for key in out if out[key] is not stored[key]}
-        assert len(changed) == source.num_layers and all('pos_embed' in key for key in changed)
+        assert len(changed) == len(source.stored_tables()) and all('pos_embed' in key for key in changed)
         for key in changed:
             own = next(other for other in plain if key.endswith(other))
             torch.testing.assert_close(out[key].float(), plain[own], rtol=0.01, atol=0.01)
