@@ -158,12 +158,13 @@ def coco(root: Path, file: str, folder: str, numbers: Iterable[int], masks: bool
 
 def roboflow(root: Path, masks: bool = False) -> None:
     for folder, numbers in zip(('train', 'valid'), SPLITS.values()):
-        coco(root, f'{folder}/_annotations.coco.json', folder, numbers, masks)
+        coco(root, f'{folder}/_annotations.coco.json', folder, numbers, masks, f'{folder}_{{:02}}.jpg')
 
 
 def public_coco(root: Path) -> None:
     for split, numbers in SPLITS.items():
-        coco(root, f'annotations/instances_{split}2017.json', f'{split}2017', numbers, True)
+        name = f'{split}_{{:02}}.jpg'
+        coco(root, f'annotations/instances_{split}2017.json', f'{split}2017', numbers, True, name)
     write(root / 'annotations/captions_train2017.json', '{"images": [], "annotations": [{"caption": "a"}]}')
 
 
