@@ -30,6 +30,7 @@ from mmlape.bf16 import require_right_convolutions
 from mmlape.cli import main
 from mmlape.errors import ConfigError, NotFiniteError, TrainingError
 from mmlape.lab.config.config_file import load_config
+from mmlape.lab.distributed import set_model_wrapper
 from mmlape.lab.inference.evaluator import _result
 from mmlape.lab.runs import record
 from mmlape.lab.runs.schema import Cost
@@ -199,6 +200,13 @@ def test_a_shape_is_refused_where_another_input_shows_it_wrong(shape):
     else:
         require_right_convolutions(nn.Sequential(conv))
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_processes_wait_for_unused_parameters_where_the_config_says_so():
+    for given in (True, False):
+        cfg = Config(dict(launcher='pytorch', find_unused_parameters=given))
+        set_model_wrapper(cfg)
+        assert cfg.model_wrapper_cfg.find_unused_parameters is given
 
 
 def test_training_and_a_frozen_vit_are_refused(monkeypatch):

@@ -132,6 +132,7 @@ def write_arm(work_dir, one, rate, values, **more):
 
 def test_the_rate_of_the_best_mean_validation_accuracy_is_chosen(tmp_path):
     one, options = make_set(), Options((0.1, 0.01, 0.003), (1, 2, 3), work_dir=tmp_path)
+    assert (one.arm(0.1).config, one.arm(0.1).cfg_options) == ('dtd.py', ('optim_wrapper.optimizer.lr=0.1',))
     write_arm(tmp_path, one, 0.003, (50.0, 60.0, 40.0))
     write_arm(tmp_path, one, 0.01, (52.0, 52.0, 52.0))
     write_arm(tmp_path, one, 0.1, (70.0, 40.0, 46.0))  # the best run and the same mean as 0.01
