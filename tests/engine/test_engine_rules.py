@@ -203,10 +203,10 @@ def test_a_shape_is_refused_where_another_input_shows_it_wrong(shape):
 
 
 def test_processes_wait_for_unused_parameters_where_the_config_says_so():
-    for given in (True, False):
-        cfg = Config(dict(launcher='pytorch', find_unused_parameters=given))
+    for wanted in (True, False):
+        cfg = Config(dict(launcher='pytorch', find_unused_parameters=wanted))
         set_model_wrapper(cfg)
-        assert cfg.model_wrapper_cfg.find_unused_parameters is given
+        assert cfg.model_wrapper_cfg.find_unused_parameters is wanted
 
 
 def test_training_and_a_frozen_vit_are_refused(monkeypatch):
