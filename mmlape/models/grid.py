@@ -142,9 +142,11 @@ def convolution_layout(device: torch.device) -> Callable[[Tensor], Tensor]:
     """Return what lays maps (B, C, H, W) out as convolutions are fastest on a device.
 
     Channels last, but for training on a processor of AVX2: oneDNN's gradients of a 3x3 convolution take 1.5 times as
-    long there.
+    long there. ``torch.func`` has channels last everywhere: its second derivatives of the other layout are wrong in
+    torch 2.15 for one image.
     """
-    slow = _OF_AVX2 and device.type == 'cpu' and torch.is_grad_enabled()
+    transformed = torch._C._are_functorch_transforms_active()
+    slow = _OF_AVX2 and device.type == 'cpu' and torch.is_grad_enabled() and not transformed
     return contiguous if slow else channels_last
 
 

@@ -153,6 +153,28 @@ def test_embeddings_loss_and_classes_are_what_the_equations_say(tmp_path):
         np.testing.assert_allclose(sample.text_embedding, text[None], atol=1e-5)
 
 
+def test_it_learns(tmp_path):
+    """Four colours over a frozen random tower; the captions alone say what they are called."""
+    model = lit(tmp_path, loss='sigmoid')
+    held_out, labels = squares(200, 99)
+
+    def accuracy() -> float:
+        model.eval()
+        with torch.no_grad():
+            samples = model(**model.data_preprocessor(held_out, False), mode='predict')
+        return float(np.mean([sample.pred_label.item() == label for sample, label in zip(samples, labels)]))
+
+    before = accuracy()
+    model.train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=3e-3)
+    for step in range(60):
+        data = model.data_preprocessor(squares(32, step)[0], True)
+        optimizer.zero_grad()
+        model(**data, mode='loss')['loss'].backward()
+        optimizer.step()
+    assert before < 0.6 and accuracy() > 0.95
+
+
 @pytest.mark.parametrize(
     ('text', 'keep', 'result'),
     [

@@ -77,3 +77,8 @@ def test_curvature_is_that_of_the_formula(name):
         recorded, transformed = curvature(model, image, direction)
     assert transformed.norm() > 0
     torch.testing.assert_close(recorded, transformed, rtol=1e-7, atol=1e-9 * transformed.abs().max().item())
+
+
+def test_curvature_is_that_of_the_formula_in_the_layout_of_avx2(monkeypatch):
+    monkeypatch.setattr('mmlape.models.grid._OF_AVX2', True)
+    test_curvature_is_that_of_the_formula('adapter lape')
