@@ -140,8 +140,9 @@ class Found(ABC):
         )
 
     def annotated(self, sample: Sample) -> Size:
-        """Return the size that an annotation, if it is of pixels, says of its image."""
-        raise NotImplementedError
+        """Return the size that an annotation says of its image; where it is of no pixels, the image's own."""
+        with open_header(self.listing.root / sample.image) as image:
+            return image.size
 
     def fullest(self, tiling: Tiling | None = None) -> int:
         """Return the number of objects of the image, or of the tile, that has most; 0 for data without boxes."""
