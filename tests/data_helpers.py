@@ -6,7 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from drawn_data import NAMES, class_folders, coco, maps, shown
+from drawn_data import NAMES, class_folders, coco, maps, shown, write_list
 from mmengine import Config
 from PIL import Image
 from pycocotools.coco import COCO
@@ -65,7 +65,7 @@ def make_maps(root: Path) -> None:
         maps(
             root, f'images/{split}/{{}}.png', f'labels/{split}/{{}}.png', numbers, ids=lambda number: shown(number) + 1
         )
-    (root / 'classes.txt').write_text('\n'.join(NAMES) + '\n')
+    write_list(root / 'classes.txt', NAMES)
 
 
 def maps_config(root, names=NAMES, count: int = 3, **options) -> Config:

@@ -124,7 +124,7 @@ def split_maps(root: Path) -> Path:
 
 def listed_maps(root: Path, names: Iterable[str], convert=lambda ids: ids) -> Path:
     maps(root, convert=convert)
-    write(root / 'classes.txt', '\n'.join(names) + '\n')
+    write_list(root / 'classes.txt', names)
     return root
 
 
@@ -182,7 +182,7 @@ def yolo(root: Path, images='images/{split}', labels='labels/{split}', described
         names = json.dumps(dict(enumerate(NAMES)))  # which is YAML, too
         write(root / 'data.yaml', f'path: .\ntrain: {train}\nval: {val}\nnames: {names}\n')
     else:
-        write(root / 'classes.txt', '\n'.join(NAMES) + '\n')
+        write_list(root / 'classes.txt', NAMES)
 
 
 def write_list(file: Path, names: Iterable[str]) -> None:

@@ -33,7 +33,7 @@ class Element(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it shows nothing; formats leave it out."""
+        """Whether it shows nothing: whoever makes a page leaves it out before it is written."""
         return not isinstance(self.content, Path) and not len(self.content)
 
 

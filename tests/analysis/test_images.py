@@ -216,7 +216,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_each_image_has_a_label_map_of_its_own(tmp_path):
+def test_each_image_has_a_label_map_of_its_own():
     """On disks that do not tell case apart, too, as long as the images are apart there."""
     from itertools import combinations
     from pathlib import Path

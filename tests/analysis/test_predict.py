@@ -236,7 +236,7 @@ def run_folder(tmp_path_factory):
     return root
 
 
-def test_a_run_is_loaded_by_its_folder(run_folder, tmp_path):
+def test_a_run_is_loaded_by_its_folder(run_folder):
     folder, images = run_folder / 'run', run_folder / 'data' / 'images' / 'validation'
     model = mmlape.load(folder, device='cpu')
     (best,) = folder.glob('best_*.pth')

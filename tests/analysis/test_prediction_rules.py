@@ -85,7 +85,7 @@ def test_objects_are_by_falling_score_and_the_threshold_is_one_of_them():
     assert found.above(0.7500001).names == [] and found.above(0.5).masks.sum() == 10
 
 
-def test_the_coco_file_has_the_areas_of_masks_or_boxes(tmp_path, monkeypatch):
+def test_the_coco_file_has_the_areas_of_masks_or_boxes(tmp_path):
     ring = scene(dark=(0, 0, 0, 0))
     ring[3:9, 7:28] = 120
     for folder in ('masks', 'boxes'):

@@ -296,7 +296,7 @@ ROWS = {
         'deit', lambda: vit(patch_norm='post'), by((r'embed\.norm1', 'embed.norm')), 'timm', HEADS
     ),
     'classifier': Row(
-        'deit', vit, by(('^', 'backbone.')), 'classifier', renamed(HEADS, ('head', 'head.layers.head')), 'state_dict'
+        'deit', vit, IN_MODEL, 'classifier', renamed(HEADS, ('head', 'head.layers.head')), 'state_dict'
     ),
     'own': Row('deit', lambda: vit(pe_joining='lape', patch_norm='dual'), target='mmlape', wrapper='state_dict'),
     'DINOv2': Row('deit', lambda: vit(layer_scale_init_value=0.1), by(SCALES), beside=MASK, kept=False),
@@ -328,7 +328,7 @@ ROWS = {
         kept=False,
     ),
     'adapter': Row(
-        'vit-adapter', shallow_adapter, by(('^', 'backbone.')), beside=DETECTOR, wrapper='state_dict', kept=False
+        'vit-adapter', shallow_adapter, IN_MODEL, beside=DETECTOR, wrapper='state_dict', kept=False
     ),
     'adapter over BEiT': Row(
         'beit-adapter', lambda: over_beit(with_cls_token=True), by(UNISCALE, ('^', 'backbone.')),
@@ -677,7 +677,7 @@ WRONG = {
     "was trained without LaPE, but the model has pe_joining='lape'": ('DeiT', lambda: vit(pe_joining='lape')),
     'missing: dist_token': ('DeiT', lambda: vit(DistilledVisionTransformer)),
     'new gammas of 1e-05 would .*set layer_scale_init_value=1, or 0': (
-        'DeiT', lambda: type(vit())(ARCH, 32, PATCH, layer_scale_init_value=1e-5),
+        'DeiT', lambda: models.VisionTransformer(ARCH, 32, PATCH, layer_scale_init_value=1e-5),
     ),
     'unexpected: layers.0.blocks.0.attn.relative_position_bias_table': ('Swin', lambda: swin(pe_type='learnable')),
 }  # fmt: skip

@@ -28,6 +28,7 @@ from drawn_data import (
     seen,
     split_maps,
     voc,
+    write_list,
     yolo,
 )
 from mmengine.config import Config
@@ -80,14 +81,14 @@ def obj_data(root: Path) -> None:
     (root / 'obj.data').write_text('classes = 3\ntrain = data/train.txt\nnames = data/obj.names\nbackup = backup/\n')
     for split in ('train', 'val'):
         images = sorted((root / f'obj_{split}_data').glob('*.jpg'))
-        (root / f'{split}.txt').write_text(''.join(f'data/{image.relative_to(root)}\n' for image in images))
+        write_list(root / f'{split}.txt', [f'data/{image.relative_to(root)}' for image in images])
 
 
 def ultralytics(root: Path) -> None:
     yolo(root)
     for split in ('train', 'val'):
         images = sorted((root / f'images/{split}').glob('*.jpg'))
-        (root / f'{split}.txt').write_text(''.join(f'data/{image.relative_to(root)}\n' for image in images))
+        write_list(root / f'{split}.txt', [f'data/{image.relative_to(root)}' for image in images])
     lists = 'train: train.txt\nval: val.txt\ntest: ../test/images\n'  # without images, as Roboflow leaves it
     (root / 'data.yaml').write_text(f'path: .\n{lists}names: {{0: cat, 1: dog, 2: hat}}\n')
 

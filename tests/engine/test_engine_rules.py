@@ -78,7 +78,7 @@ def test_a_model_built_before_its_runner_is_the_one_that_the_runner_builds(tmp_p
 
 
 @pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
-def test_neither_weights_nor_losses_nor_metrics_are_infinite(value, monkeypatch, tmp_path):
+def test_neither_weights_nor_losses_nor_metrics_are_infinite(value, tmp_path):
     model = nn.Linear(2, 2)
     runner = SimpleNamespace(bare_model=model, iter=4, work_dir=str(tmp_path))
     Runner.check_finite(runner)

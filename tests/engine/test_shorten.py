@@ -1,4 +1,4 @@
-"""`mmlape train --shorten`: everything that is counted along a run is scaled, in its order, on every config."""
+"""Counts along a run are scaled in order on every config: by `mmlape train --shorten`, and by `--accumulate`."""
 
 import copy
 

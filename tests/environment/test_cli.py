@@ -20,11 +20,6 @@ TOOLS = Path(__file__).parents[2] / 'tools'
 WRONG = (sys.executable, '-m', 'mmlape', 'print-params', 'mmlape::segmenter/no-such-config.py')
 
 
-def call(*args: str, **env: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, '-m', 'mmlape', *args]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
-
-
 @pytest.mark.parametrize('unbuffered', ['', '1'])
 @pytest.mark.parametrize('words', ['--help', 'train --help', 'list-models'])
 def test_a_reader_that_stops_is_no_error(words, unbuffered):

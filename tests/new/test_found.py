@@ -227,7 +227,7 @@ def texts(root: Path) -> list[Path]:
 
 
 def damage(root: Path, kind: str, choose) -> set[str]:
-    """Damage a file of a folder, and return its name and those of the files that the fault may be seen in."""
+    """Damage a file of a folder, and return its name; none where files were only added."""
     kept = [file for file in texts(root) if file.suffix in ('.json', '.xml', '.yaml', '.txt')]
     images = [file for file in sorted(root.rglob('*')) if file.suffix in IMAGES]
     if kind == 'extra files':

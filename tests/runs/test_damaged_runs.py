@@ -201,7 +201,7 @@ READERS = (show_status, report, resumed, curves)
 
 
 def assert_answered(folder, name, text):
-    """Every reader works, or raises a line with the file and the field."""
+    """Every reader works, or raises one short line."""
     file = folder / 'arm' / 'seed_121' / name
     kept = file.read_text()
     file.write_text(text)

@@ -142,7 +142,7 @@ def lock_run(work_dir: str | Path) -> int:
 
 
 def running_in(work_dir: str | Path) -> dict | None:
-    """Return who trains in a work dir now, as :func:`mmlape.lab.runs.record.lock_holder`.
+    """Return who trains in a work dir now, as `lock_holder`.
 
     None if nobody does.
     """

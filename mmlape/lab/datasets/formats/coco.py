@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from mmlape.errors import DataError
@@ -147,9 +146,8 @@ class CocoSource(DataSource):
         images = {record['id']: record for record in coco['images']}
         train = self.split == 'train'
         as_it_is = not all(getattr(cls, 'any_ids', False) for cls, _ in metrics)
-        find = partial(find_defect, labels=labels, images=images, with_mask=with_mask and masked, train=train)
         yield from _find_other_form(annotations, images, path)
-        defects = [find(annotation, as_it_is=as_it_is) for annotation in annotations]
+        defects = [find_defect(one, labels, images, with_mask and masked, train, as_it_is) for one in annotations]
         for number, (annotation, defect) in enumerate(zip(annotations, defects), start=1):
             if defect is not None:
                 known = annotation.get('id')

@@ -1,4 +1,4 @@
-"""A report as a document: its sections, written as one HTML page that needs nothing else, and as Markdown."""
+"""A report as a document: its sections, which a page shows, too, written as Markdown; and its tables in LaTeX."""
 
 import os
 from collections.abc import Iterable, Iterator
